@@ -10,6 +10,7 @@
 
 #include "backends/threads/backend.h"
 #include "hal/registry.h"
+#include "hal/wrappers/slowed_device.h"
 #include "kernels/core/catalog.h"
 #include "layers/config/tree.h"
 #include "tests/message_of.h"
@@ -19,10 +20,10 @@
 #include "trainer/execute/session.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
+#include "trainer/run/balance_rows.h"
 #include "trainer/run/field_rules.h"
 #include "trainer/run/rank_devices.h"
 #include "trainer/run/ranks.h"
-#include "trainer/run/row_seconds.h"
 #include "trainer/run/save_pieces.h"
 #include "trainer/run/step_runner.h"
 
@@ -307,6 +308,53 @@ TEST_F(UnlikeDevices, TheSecondsOfARowAreMeasured) {
     EXPECT_LT(seconds, 60);
     EXPECT_EQ(device->allocated_bytes(), 0) << "the run gets all memory";
   }
+}
+
+TEST_F(UnlikeDevices, RowsAreThoseThatFit) {
+  TrainerConfig config = config_for("cpu", 3);
+  config.batch = 12;
+  config.eval_batches = 0;
+  hal::DeviceInfo device = registry_.open("cpu")->info();
+  const auto bytes = [&](std::vector<std::int64_t> shares) {
+    ComposeOptions options = config.compose_options();
+    options.rank = 1;
+    options.shares = std::move(shares);
+    return compose_training(*config.model, *config.learner, options, catalog_, device).peak_bytes;
+  };
+  EXPECT_EQ(max_rows(config, device, catalog_, 1), 0) << "of all memory";
+  device.limits.memory_bytes = bytes({5, 6, 1});
+  const std::int64_t rows = max_rows(config, device, catalog_, 1);
+  EXPECT_GE(rows, 5);
+  EXPECT_LE(rows, 6);
+  EXPECT_LE(bytes({11 - rows, rows, 1}), device.limits.memory_bytes);
+  device.limits.memory_bytes = 1000;
+  EXPECT_EQ(max_rows(config, device, catalog_, 1), 1);
+}
+
+TEST_F(UnlikeDevices, RowsAreDividedBySpeed) {
+  const std::string text = scratch_.file("text.txt", sample_text(20000));
+  const auto shares_of = [&](const std::vector<std::int64_t>& known, std::int64_t rows) {
+    std::vector<std::vector<std::int64_t>> shares(2);
+    const std::vector<std::string> said = messages(2, [&](Transport& transport) {
+      TrainerConfig config = config_for("cpu", 2);
+      config.batch = rows;
+      config.input->files = {text};
+      const std::unique_ptr<Dataset> data = config.input->open(*byte_tokenizer(), 256, config.sequence);
+      std::unique_ptr<hal::Device> device = registry_.open("cpu");
+      if (transport.rank() == 1) device = hal::slowed(std::move(device), 30);
+      balance_rows(config, *data, *device, catalog_, transport, 60,
+                   transport.rank() == 0 ? known : std::vector<std::int64_t>{});
+      shares[static_cast<std::size_t>(transport.rank())] = config.mesh->shares;
+    });
+    EXPECT_EQ(shares[0], shares[1]);
+    return std::pair(said[0], shares[0]);
+  };
+  const auto measured = shares_of({}, 20).second;
+  ASSERT_EQ(measured.size(), 2U);
+  EXPECT_EQ(measured[0] + measured[1], 20);
+  EXPECT_GT(measured[0], measured[1]);
+  EXPECT_EQ(shares_of({3, 17}, 20).second, (std::vector<std::int64_t>{3, 17}));
+  EXPECT_THAT(shares_of({}, 1).first, HasSubstr("2 ranks need at least a row each"));
 }
 
 }  // namespace

@@ -70,7 +70,7 @@ class Composer {
         host_(host_of(options, device)),
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
-    plan_.mesh = Topology(options.mesh, options.rank);
+    plan_.mesh = Topology(options.mesh, options.rank).with_shares(options.shares);
     check_axes(plan_.mesh);
     if (plan_.mesh.ranks() > 1) check_one_device_options();
     if (plan_.mesh.size(AxisName::pipeline) > 1) pipeline_.emplace(options, plan_.mesh, catalog);

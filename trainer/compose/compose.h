@@ -87,8 +87,9 @@ struct ComposeOptions {
   kernels::DType dtype = kernels::DType::f32;  // of activations and of weights in matmuls
   std::vector<KernelRule> kernels;
   std::vector<RematRule> remat;
-  std::vector<MeshAxis> mesh;                         // axes that are missing have size 1
-  int rank = 0;                                       // of the mesh, whose plan it is
+  std::vector<MeshAxis> mesh;        // axes that are missing have size 1
+  std::vector<std::int64_t> shares;  // rows of a micro-batch by place over data and fsdp; empty = equal
+  int rank = 0;                      // of the mesh, whose plan it is
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of the axis pipeline
   int chunks = 2;                                     // of layers a stage, where the schedule is interleaved
   bool evaluation = true;  // compose Step::evaluate, on batches of batch / accumulation rows

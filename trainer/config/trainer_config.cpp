@@ -179,6 +179,7 @@ void TrainerConfig::check() const {
   mesh->size();
   schedule_kind_from_string(mesh->schedule);
   check_axes(Topology(mesh->axes()));
+  mesh->check_shares_of(batch / accumulation);
   learner->check();
   if (const std::int64_t limit = layers::max_sequence(*model); limit > 0 && sequence > limit)
     throw Error("sequence", "must be at most the model's " + std::to_string(limit) + " positions",
@@ -205,6 +206,7 @@ ComposeOptions TrainerConfig::compose_options() const {
         {current_op_pattern(rule->op), rule->path, rule->variant, params_of(rule->params)});
   for (const auto& rule : remat) options.remat.push_back({rule->tag, remat_policy_of(rule->policy)});
   options.mesh = mesh->axes();
+  options.shares = mesh->shares;
   options.schedule = schedule_kind_from_string(mesh->schedule);
   options.chunks = static_cast<int>(mesh->chunks);
   options.offload_optimizer = offload_optimizer;

@@ -32,6 +32,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
   options.sequence = sequence;
   options.remat.clear();  // no backward pass
   options.mesh.clear();   // on one rank
+  options.shares.clear();
   options.evaluation = false;
   compose_generation(options, sequence, source);
   Plan plan = compose_inference(*config.model, options, catalog, device.info());

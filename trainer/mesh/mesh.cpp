@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "hal/error.h"
+#include "trainer/mesh/shares.h"
 
 namespace meshloom::trainer {
 
@@ -40,6 +41,13 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
      layers::one_of("gpipe", "1f1b", "interleaved", "zero_bubble")});
   v("chunks", chunks,
     {"Chunks of layers of a rank of a pipeline, where it is interleaved.", layers::at_least(2)});
+  v("shares", shares,
+    {"The rows of a micro-batch that each rank of data and fsdp computes, in the order of ranks; []: equally "
+     "many."});
+  v("balance", balance,
+    {"Whether a run that has no shares measures how long each rank takes for a row before its first step, "
+     "and "
+     "sets the shares so that all take equally long."});
 }
 
 std::vector<MeshAxis> MeshConfig::axes() const {
@@ -83,6 +91,15 @@ void MeshConfig::parse(const std::string& text, std::int64_t ranks) {
   if (ranks > 0 && this->size() != ranks)
     throw Error(where, "must have as many ranks as the job, " + std::to_string(ranks) + fitting(*this, ranks),
                 std::to_string(this->size()));
+}
+
+void MeshConfig::check_shares_of(std::int64_t rows) const {
+  if (shares.empty() && !balance) return;
+  if (pipeline > 1)
+    throw Error(shares.empty() ? "mesh.balance" : "mesh.shares",
+                "a pipeline has equal rows on all ranks: its layers are divided by how long they take",
+                "pipeline=" + std::to_string(pipeline));
+  if (!shares.empty()) check_shares(shares, data * fsdp, rows, "mesh.shares");
 }
 
 std::int64_t MeshConfig::size() const {

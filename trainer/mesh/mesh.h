@@ -17,11 +17,15 @@ struct MeshConfig : layers::ConfigOf<MeshConfig> {
   std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 2;
+  std::vector<std::int64_t> shares;  // rows of a micro-batch by place over data and fsdp; empty = equal
+  bool balance = false;
 
   void fields(layers::FieldVisitor& v) override;
   std::vector<MeshAxis> axes() const;
   // Sets the axes from "data=2,fsdp=-1", where -1 is what is left of `ranks` (0 = unknown). Throws Error.
   void parse(const std::string& text, std::int64_t ranks);
+  // Throws Error where the shares do not suit so many rows of a micro-batch, or the other axes.
+  void check_shares_of(std::int64_t rows) const;
   // The number of ranks. Throws Error for an axis below 1 or a product that overflows.
   std::int64_t size() const;
 };

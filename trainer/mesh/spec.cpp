@@ -1,6 +1,7 @@
 #include "trainer/mesh/spec.h"
 
 #include <algorithm>
+#include <numeric>
 #include <tuple>
 
 namespace meshloom::trainer {
@@ -23,10 +24,45 @@ Spec partial_spec(int rank, AxisSet axes) {
   return spec;
 }
 
+namespace {
+
+std::int64_t sum(const std::vector<std::int64_t>& shares) {
+  return std::accumulate(shares.begin(), shares.end(), std::int64_t{0});
+}
+
+// The shares of the ranks that have the same place over `rows`, which are the first of the axes of rows or all of them.
+Range range_of_shares(std::int64_t n, AxisSet rows, const Topology& mesh, int rank) {
+  const std::vector<std::int64_t>& shares = mesh.shares();
+  const auto inner = static_cast<std::ptrdiff_t>(mesh.size(kRowAxes - rows));
+  const auto first = shares.begin() + mesh.place_of(rank, rows) * inner;
+  const std::int64_t before = std::accumulate(shares.begin(), first, std::int64_t{0}),
+                     own = std::accumulate(first, first + inner, std::int64_t{0}), all = sum(shares);
+  const auto begin = [&](std::int64_t share) { return n / all * share + n % all * share / all; };
+  return {begin(before), begin(before + own) - begin(before)};
+}
+
+// The axes whose parts are in proportion to shares.
+AxisSet axes_of_shares(AxisSet axes, const Topology& mesh) {
+  return mesh.shares().empty() ? AxisSet() : axes & kRowAxes & mesh.all();
+}
+
+}  // namespace
+
 Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
-  Range range{0, n};
-  for (const AxisName axis : axes.list()) range = part_of(range, mesh.size(axis), mesh.place_of(rank, axis));
+  const AxisSet rows = axes_of_shares(axes, mesh);
+  Range range = rows.empty() ? Range{0, n} : range_of_shares(n, rows, mesh, rank);
+  for (const AxisName axis : (axes - rows).list())
+    range = part_of(range, mesh.size(axis), mesh.place_of(rank, axis));
   return range;
+}
+
+bool divides(std::int64_t n, AxisSet axes, const Topology& mesh) {
+  const AxisSet rows = axes_of_shares(axes, mesh);
+  if (rows.empty()) return n % mesh.size(axes) == 0;
+  const std::int64_t all = sum(mesh.shares());
+  return n % all == 0 && std::all_of(mesh.shares().begin(), mesh.shares().end(), [&](std::int64_t share) {
+           return n / all * share % mesh.size(axes - rows) == 0;
+         });
 }
 
 Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {

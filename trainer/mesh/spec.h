@@ -29,8 +29,11 @@ struct Spec {
 Spec whole_spec(int rank);
 Spec partial_spec(int rank, AxisSet axes);
 
-// What a rank holds of n places of a dimension that these axes cut, the outermost first. Parts are as equal as whole places can be.
+// What a rank holds of n places of a dimension that these axes cut, the outermost first. Parts are as equal as whole places can
+// be, those over axes of rows in proportion to the shares of the mesh, if it has any.
 Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
+// Whether the parts of n places are whole multiples of those of any other number of places that these axes divide.
+bool divides(std::int64_t n, AxisSet axes, const Topology& mesh);
 
 // The range of n elements that a rank holds when they are divided over these axes: over fsdp first, then over the others, so
 // that the range over all of them lies in that over fsdp. Some are empty when there are fewer elements than ranks.

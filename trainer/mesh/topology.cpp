@@ -74,6 +74,20 @@ Topology::Topology(const std::vector<MeshAxis>& axes, int rank) : rank_(rank) {
                      std::to_string(rank));
 }
 
+Topology Topology::with_shares(std::vector<std::int64_t> shares) const {
+  if (!shares.empty() && static_cast<std::int64_t>(shares.size()) != size(kRowAxes))
+    throw hal::Error("mesh " + text(),
+                     "there must be a share of the rows for each of its " + std::to_string(size(kRowAxes)) +
+                         " places over " + to_string(kRowAxes),
+                     std::to_string(shares.size()));
+  for (const std::int64_t share : shares)
+    if (share < 1)
+      throw hal::Error("mesh " + text(), "shares of rows must be at least 1", std::to_string(share));
+  Topology with = *this;
+  with.shares_ = std::move(shares);
+  return with;
+}
+
 AxisSet Topology::all() const {
   AxisSet axes;
   for (int i = 0; i < kAxes; ++i)

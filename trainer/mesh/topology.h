@@ -43,6 +43,8 @@ class AxisSet {
   }
   std::uint8_t bits_ = 0;
 };
+// The axes that divide the rows of a micro-batch.
+constexpr AxisSet kRowAxes = AxisSet(AxisName::data) | AxisName::fsdp;
 // "data,fsdp", the names in order; "" = none.
 std::string to_string(AxisSet axes);
 // Throws Error on an unknown name.
@@ -62,6 +64,9 @@ class Topology {
   // Axes that are missing have size 1. Throws Error on an unknown or repeated axis, a size below 1, more than 2^31 - 1
   // ranks, and a rank outside.
   explicit Topology(const std::vector<MeshAxis>& axes = {}, int rank = 0);
+  // The same where ranks have unequal rows: `shares` are those of a micro-batch by place over kRowAxes; empty = equal. Throws
+  // Error for another number of them, and below 1.
+  Topology with_shares(std::vector<std::int64_t> shares) const;
 
   int rank() const { return rank_; }
   int ranks() const { return size(all()); }
@@ -70,6 +75,7 @@ class Topology {
   // This rank's place in its group over these axes.
   int place(AxisSet axes) const { return place_of(rank_, axes); }
   int place_of(int rank, AxisSet axes) const;
+  const std::vector<std::int64_t>& shares() const { return shares_; }
   // The ranks that differ from this one in these axes only, by place.
   std::vector<int> group(AxisSet axes) const;
   std::string text() const;  // "data=2,fsdp=2"; "1 rank" where there is one only
@@ -77,6 +83,7 @@ class Topology {
  private:
   int coordinate(int rank, AxisName axis) const;
   std::vector<std::int64_t> sizes_ = std::vector<std::int64_t>(kAxes, 1);
+  std::vector<std::int64_t> shares_;
   int rank_ = 0;
 };
 

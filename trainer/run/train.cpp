@@ -26,6 +26,7 @@
 #include "trainer/metrics/loss_curve.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/available_memory.h"
+#include "trainer/run/balance_rows.h"
 #include "trainer/run/checkpoint_manager.h"
 #include "trainer/run/directory_lock.h"
 #include "trainer/run/plan_text.h"
@@ -174,6 +175,22 @@ void describe_run(const TrainOptions& options, const TrainerConfig& config, cons
   write_file(options.out + "/" + kRunRecipe, recipe.text);
 }
 
+// Sets the shares of rows where the recipe wants them measured: those of the checkpoint that the run goes on from, if it has
+// any for this mesh. Called by all ranks together. Returns what it set, in words; "" = nothing.
+std::string balance(const TrainOptions& options, bool resume, TrainerConfig& config, const Dataset& data,
+                    hal::Device& device, const kernels::Catalog& catalog, const layers::ClassTable& classes) {
+  MeshConfig& mesh = *config.mesh;
+  if (!options.transport || !mesh.balance || !mesh.shares.empty()) return {};
+  std::vector<std::int64_t> known;
+  if (resume && options.transport->rank() == 0) {
+    const TrainerConfig then = recipe_of(open_newest(options.out, [](const std::string&) {}), classes);
+    if (then.batch == config.batch && then.accumulation == config.accumulation && then.mesh &&
+        Topology(then.mesh->axes()).text() == Topology(mesh.axes()).text())
+      known = then.mesh->shares;
+  }
+  return balance_rows(config, data, device, catalog, *options.transport, options.patience, known);
+}
+
 // The checkpoint that a run goes on from: rank 0 chooses it, and verifies it.
 Checkpoint checkpoint_of_ranks(const TrainOptions& options, const Note& note) {
   hal::Transport* const transport = options.transport;
@@ -252,6 +269,11 @@ class TrainRun {
     if (options.transport)
       require_agreement(*options.transport, config_, data_->fingerprint(), options.patience);
     if (options.transport) probe_directory();
+    if (const std::string text = balance(options, resume_, config_, *data_, *device, catalog, classes);
+        !text.empty()) {
+      note(text);
+      recipe_ = store_recipe(config_);
+    }
     if (options.sample_tokens > 0 && !quiet())
       text_sample_.emplace(config_, *tokenizer_, *data_, options.sample_tokens);
   }
@@ -538,6 +560,7 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   require_agreement(transport, config, data->fingerprint(), options.patience);
   const int blind = rank_without_directory(transport, options.out, options.patience);
   if (blind >= 0 && resume) return;  // rank 0 says it
+  balance(options, resume, config, *data, device, catalog, classes);
   Plan plan = compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
                       transport.rank(), silent);
   require_same_moves(transport, plan, catalog, options.patience);

@@ -41,6 +41,7 @@ struct Job {
   layers::Child<layers::Config> model = tiny_llama();
   std::shared_ptr<trainer::Learner::Config> learner = std::make_shared<trainer::AdamW::Config>(adamw());
   std::int64_t accumulation = 1;
+  std::vector<std::int64_t> shares = {};
   std::string device = "cpu";
   trainer::ScheduleKind schedule = trainer::ScheduleKind::one_f_one_b;
   bool documents = false;
@@ -70,6 +71,7 @@ trainer::ComposeOptions options_of(const Job& job, const std::vector<trainer::Me
   options.dtype = job.dtype;
   options.remat = job.remat;
   options.mesh = mesh;
+  options.shares = job.shares;
   options.rank = rank;
   return options;
 }
@@ -109,15 +111,15 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
     const std::unique_ptr<hal::Transport> transport =
         job.wrap ? job.wrap(std::move(plain)) : std::move(plain);
     const int rank = transport->rank();
-    const Topology place(mesh, rank);
+    const Topology place = Topology(mesh, rank).with_shares(job.shares);
     hal::Device& device = *devices[static_cast<std::size_t>(rank)];
     const trainer::ComposeOptions options = options_of(job, mesh, rank);
     Plan plan = trainer::compose_training(*job.model, *job.learner, options, catalog(), device.info());
     if (job.fault) job.fault(plan);
     Session session(device, catalog(), std::move(plan), {}, {transport.get(), 60, job.overlap});
     trainer::initialize(session, 1);
-    const AxisSet of_rows = AxisSet(AxisName::data) | AxisName::fsdp;
-    const std::int64_t rows = options.rows(), own = rows / place.size(of_rows);
+    const std::int64_t rows = options.rows();
+    const trainer::Range own = trainer::dim_range(rows, trainer::kRowAxes, place, rank);
     std::vector<std::vector<float>> metrics;
     for (int step = 0; step < kSteps; ++step) {
       const float rate = 0.01F;
@@ -137,9 +139,9 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
             if (columns == 0) columns = options.sequence;
             if (piped) name = trainer::name_in_slot(name, action.chunk, action.slot);
             if (!session.plan().persistent.count(name)) return;
-            const auto first = static_cast<std::size_t>(place.place(of_rows) * own * columns);
             session.write(
-                name, std::as_bytes(std::span(all).subspan(first, static_cast<std::size_t>(own * columns))));
+                name, std::as_bytes(std::span(all).subspan(static_cast<std::size_t>(own.first * columns),
+                                                           static_cast<std::size_t>(own.count * columns))));
           };
           write("tokens", batch.tokens);
           write("targets", batch.targets);
@@ -216,7 +218,9 @@ const std::vector<std::vector<trainer::MeshAxis>> kMeshes{
 
 void check(const Job& job, double tolerance,
            const std::vector<std::vector<trainer::MeshAxis>>& meshes = kMeshes) {
-  const Outcome one = run(job, {});
+  Job alone = job;
+  alone.shares.clear();
+  const Outcome one = run(alone, {});
   for (const auto& mesh : meshes) {
     SCOPED_TRACE(Topology(mesh).text());
     expect_equal(run(job, mesh), one, tolerance);
@@ -422,6 +426,16 @@ TEST(OverRanks, ModelAndPipelineAreEqualToOneRank) {
         {{{"pipeline", 2}, {"model", 2}}, {{"pipeline", 2}, {"fsdp", 2}, {"model", 2}}});
 }
 
+// Rows in proportion to the speed of ranks.
+TEST(OverRanks, SharesOfRowsAreEqualToOneRank) {
+  const std::vector<std::int64_t> four{7, 5, 3, 1}, two{11, 5};
+  check({.learner = learner<trainer::Sgd::Config>(), .shares = four}, kLosses);
+  check({.accumulation = 2, .shares = {3, 1, 2, 2}}, kMagnified);
+  check({.model = tiny_gpt2(), .shares = two}, kMagnified,
+        {{{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}});
+  check({.model = of_experts(tiny_llama()), .shares = four}, kMagnified, {{{"data", 2}, {"fsdp", 2}}});
+}
+
 // A rank that reads the rows of another one changes the result by more than the tolerance.
 TEST(OverRanks, OtherRowsAreSeen) {
   Job other;
@@ -571,6 +585,13 @@ TEST(OverRanks, RefusesWhatIsNotBuilt) {
   EXPECT_THAT(message({{"pipeline", 4}}, [](auto& options) { options.accumulation = 4; }),
               HasSubstr("the model has"));
   EXPECT_THAT(message({{"data", 5}}, {}), HasSubstr("a multiple of its 5 ranks"));
+  EXPECT_THAT(message({{"data", 2}},
+                      [](auto& options) {
+                        options.shares = {4, 5};
+                      }),
+              HasSubstr("must sum to the 16 rows of a micro-batch"));
+  EXPECT_THAT(message({{"data", 2}}, [](auto& options) { options.shares = {16}; }),
+              HasSubstr("a share of the rows for each of its 2 places"));
   EXPECT_THAT(message({{"data", 2}}, [](auto& options) { options.param_dtype = kernels::DType::bf16; }),
               HasSubstr("param_dtype=bf16"));
 }

@@ -11,6 +11,7 @@
 #include "kernels/collective/collective.h"
 #include "kernels/core/partition_rule.h"
 #include "trainer/compose/passes/convert_spec.h"
+#include "trainer/mesh/shares.h"
 #include "trainer/mesh/spec.h"
 
 namespace meshloom::trainer {
@@ -94,7 +95,11 @@ class Partitioner {
  private:
   static std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
   const TensorType& type(ValueId id) const { return source_.value(id).type; }
-  AxisSet rows() const { return axes_ & (AxisSet(AxisName::data) | AxisName::fsdp); }
+  AxisSet rows() const { return axes_ & kRowAxes; }
+  // Whether axes cut n places into parts of one size.
+  bool equal_parts(std::int64_t n, AxisSet axes) const {
+    return n % mesh_.size(axes) == 0 && (mesh_.shares().empty() || (axes & kRowAxes).empty());
+  }
   // Sums of gradients over micro-batches are kept whole, and added up between ranks once, unless parameters are divided.
   bool keeps_partial_sums() const { return !rows().has(AxisName::fsdp); }
 
@@ -130,6 +135,17 @@ class Partitioner {
                              " of attention; " + (fitting.empty() ? "only 1 does" : fitting + " do"),
                          "model=" + std::to_string(ranks));
       }
+  }
+
+  void check_rows(std::int64_t n) const {
+    if (!mesh_.shares().empty()) {
+      check_shares(mesh_.shares(), mesh_.size(rows()), n, "mesh.shares");
+    } else if (n % mesh_.size(rows()) != 0) {
+      throw hal::Error("mesh " + mesh_.text(),
+                       "the rows of a micro-batch must be a multiple of its " +
+                           std::to_string(mesh_.size(rows())) + " ranks of " + to_string(rows()),
+                       std::to_string(n) + " rows");
+    }
   }
 
   // How a parameter, its gradient and its optimizer states are cut along dimensions.
@@ -168,7 +184,7 @@ class Partitioner {
       if (std::any_of(rule.own_inputs.begin(), rule.own_inputs.end(), named) || rule.own_letters().empty())
         continue;
       const std::int64_t rows_of_call = type(call.inputs[0]).shape[0];
-      if (rows_of_call % mesh_.size(rows()) == 0 && only_own_users(call)) sorts_own_rows_.insert(&call);
+      if (divides(rows_of_call, rows(), mesh_) && only_own_users(call)) sorts_own_rows_.insert(&call);
     }
   }
 
@@ -203,11 +219,7 @@ class Partitioner {
       case kernels::Role::input:
         if (source_.name != to_string(Step::logits) && !value.axes.empty() && value.axes[0] == "batch") {
           spec.dims[0] = rows();
-          if (value.type.shape[0] % mesh_.size(rows()) != 0)
-            throw hal::Error("mesh " + mesh_.text(),
-                             "the rows of a micro-batch must be a multiple of its " +
-                                 std::to_string(mesh_.size(rows())) + " ranks of " + to_string(rows()),
-                             std::to_string(value.type.shape[0]) + " rows");
+          check_rows(value.type.shape[0]);
         }
         return spec;
       case kernels::Role::parameter:
@@ -367,7 +379,7 @@ class Partitioner {
     std::vector<AxisSet> dims = spec.dims;
     const AxisSet sums = (spec.partial - kept) & AxisName::model;
     if (dims.size() >= 2 && !sums.empty() && !weights_[at(id)] &&
-        type(id).shape[0] % mesh_.size(dims[0] | sums) == 0)
+        divides(type(id).shape[0], dims[0] | sums, mesh_))
       dims[0] |= sums;
     return dims;
   }
@@ -417,7 +429,7 @@ class Partitioner {
       const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
                                       outputs = sizes_of(letter, rule.outputs, types.outputs);
       while (!of_letter.empty() &&
-             !(divides(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, rule)))
+             !(divides_all(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, rule)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
     }
@@ -432,13 +444,14 @@ class Partitioner {
     return sizes;
   }
 
-  bool divides(AxisSet axes, const std::vector<std::int64_t>& inputs,
-               const std::vector<std::int64_t>& outputs) const {
+  bool divides_all(AxisSet axes, const std::vector<std::int64_t>& inputs,
+                   const std::vector<std::int64_t>& outputs) const {
     const std::int64_t places = mesh_.size(axes);
     std::vector<std::int64_t> sizes = inputs;
     sizes.insert(sizes.end(), outputs.begin(), outputs.end());
     const auto all = [&](const auto& good) { return std::all_of(sizes.begin(), sizes.end(), good); };
-    if (all([&](std::int64_t size) { return size % places == 0; })) return true;
+    if (all([&](std::int64_t size) { return divides(size, axes, mesh_); })) return true;
+    if (!mesh_.shares().empty() && !(axes & kRowAxes).empty()) return false;
     // Parts of unequal size are the same of all tensors if the sizes are.
     if (all([&](std::int64_t size) { return size == sizes[0]; })) return sizes[0] >= places;
     // An input of fewer places beside one of more, such as keys beside queries, is shared.
@@ -457,7 +470,7 @@ class Partitioner {
       if (hal::is_float(whole.dtype)) continue;
       for (std::size_t d = 0; d < rule.inputs[i].size(); ++d)
         if (rule.inputs[i][d] == letter && specs_[at(call.inputs[i])].dims[d] != axes &&
-            (hal::size_of(whole.dtype) != 4 || whole.shape[d] % mesh_.size(axes) != 0))
+            (hal::size_of(whole.dtype) != 4 || !equal_parts(whole.shape[d], axes)))
           return false;
     }
     return true;
