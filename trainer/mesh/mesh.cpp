@@ -40,6 +40,11 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
      layers::one_of("gpipe", "1f1b", "interleaved", "zero_bubble")});
   v("chunks", chunks,
     {"Chunks of layers of a rank of a pipeline, where it is interleaved.", layers::at_least(2)});
+  v("attention", attention,
+    {"How attention is divided over seq: all keys are gathered; or every rank has the whole sequence for "
+     "some heads; or keys go "
+     "from rank to rank.",
+     layers::one_of("gather", "all_to_all", "ring")});
 }
 
 std::vector<MeshAxis> MeshConfig::axes() const {

@@ -43,6 +43,8 @@ class AxisSet {
   }
   std::uint8_t bits_ = 0;
 };
+// Those of the axes that come before this one.
+AxisSet in_front(AxisSet axes, AxisName of);
 // "data,fsdp", the names in order; "" = none.
 std::string to_string(AxisSet axes);
 // Throws Error on an unknown name.
