@@ -121,12 +121,17 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
     inputs_ = rule.inputs;
     outputs_ = rule.outputs;
     const std::set<char> own = rule.own_letters();
+    std::set<char> inner;
+    for (const auto* list : {&rule.inner_inputs, &rule.inner_outputs})
+      for (const std::string& letters : *list) inner.insert(letters.begin(), letters.end());
     // The letters that every output has, with the size of their unit.
     std::map<char, std::int64_t> units;
     const auto note = [&](const std::vector<std::string>& dims, const std::vector<TensorType>& types) {
       for (std::size_t t = 0; t < types.size(); ++t)
         for (std::size_t d = 0; d < types[t].shape.size(); ++d) {
-          // Over an upper-case letter the op adds up, and rows that a shard sorts by itself stay together.
+          // Places under an upper-case letter are not alike, and rows that a shard sorts by itself stay together; the second
+          // letter of a dimension of two, "(bs)", is whole.
+          if (inner.count(dims[t][d]) != 0) continue;
           if (dims[t][d] < 'a' || dims[t][d] > 'z' || own.count(dims[t][d]) != 0) continue;
           const auto [it, fresh] = units.emplace(dims[t][d], types[t].shape[d]);
           if (!fresh) it->second = std::min(it->second, types[t].shape[d]);

@@ -76,6 +76,8 @@ struct Cut {
   std::string axes;  // of the mesh, as collectives name them (kernels/collective/collective.h)
   std::int64_t place = 0, places = 1;
   std::int64_t first = 0, count = 0;  // this place's part of the dimension that has the letter
+  std::int64_t blocks =
+      1;  // above 1: places of several blocks of the dimension, so that `first` means nothing
 };
 
 // Given to Contract::local: the call as it stands in the whole program, with this shard's parts of its inputs.
@@ -85,6 +87,7 @@ struct LocalArgs {
   const std::vector<Tensor>& inputs;
   const Attrs& attrs;  // of the whole call, but for the shape of a part where there is an attribute "shape"
   const std::map<char, Cut>& cuts;  // of the letters that are cut
+  std::string method = "";  // of several ways to divide an op that it knows, the one to take; "" = the first
 };
 
 // One entry of an op's case list: serves the test, the gradient check, the benchmark and the coverage table.
@@ -136,8 +139,8 @@ struct Contract {
   // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn", several outputs after the
   // arrow. A dimension may be split over shards when every place of its letter is; an output without the
   // letter is then a partial sum. '.' is a dimension that every shard holds whole. Sizes under one letter may
-  // differ by a fixed factor (query heads and key heads). Over an upper-case letter `local` adds up itself: outputs without
-  // the letter are whole. A letter in braces behind a tensor ("n.->n.{n}") says that its rows may be numbered within each shard of
+  // differ by a fixed factor (query heads and key heads). An upper-case letter is one that
+  // `local` must know of: its places are not alike, or it adds up over them itself, so that outputs without it are whole. "(bs)" is one dimension of two: every place of b has all places of s behind one another. A letter in braces behind a tensor ("n.->n.{n}") says that its rows may be numbered within each shard of
   // that letter, as where a shard sorts its own rows; such an input takes only what such an output gave.
   std::string (*partition)(const CallView& call) = nullptr;
   // Writes the call on the parts of one shard and returns its outputs, where the op on the parts alone would be wrong: its

@@ -31,6 +31,26 @@ std::vector<std::string> take_braces(std::vector<std::string>& parts) {
   return braces;
 }
 
+// Leaves the first letter of each "(bs)", and returns the second by dimension, '.' where there is none.
+std::vector<std::string> take_groups(std::vector<std::string>& parts, const std::string& where,
+                                     const std::string& rule) {
+  std::vector<std::string> inner;
+  for (std::string& part : parts) {
+    std::string first, second;
+    for (std::size_t i = 0; i < part.size(); ++i) {
+      const bool group = part[i] == '(';
+      if (group && (i + 3 >= part.size() || part[i + 3] != ')'))
+        throw hal::Error(where, "a group of a partition rule must have two letters", "'" + rule + "'");
+      first += part[group ? i + 1 : i];
+      second += group ? part[i + 2] : '.';
+      if (group) i += 3;
+    }
+    part = first;
+    inner.push_back(second);
+  }
+  return inner;
+}
+
 // Checks the letters of the inputs or of the outputs of one call; `sizes` has the letters seen so far.
 void check_side(const std::string& where, const std::string& rule, const std::vector<std::string>& parts,
                 const std::vector<TensorType>& types, std::map<char, std::int64_t>& sizes) {
@@ -69,9 +89,11 @@ PartitionRule partition_rule(const Contract& contract, const CallView& call, con
   const std::size_t arrow = text.find("->");
   if (arrow == std::string::npos)
     throw hal::Error(where, "a partition rule must read \"inputs->outputs\"", "'" + text + "'");
-  PartitionRule rule{split(text.substr(0, arrow)), split(text.substr(arrow + 2)), {}, {}};
+  PartitionRule rule{split(text.substr(0, arrow)), split(text.substr(arrow + 2)), {}, {}, {}, {}};
   rule.own_inputs = take_braces(rule.inputs);
   rule.own_outputs = take_braces(rule.outputs);
+  rule.inner_inputs = take_groups(rule.inputs, where, text);
+  rule.inner_outputs = take_groups(rule.outputs, where, text);
   std::map<char, std::int64_t> sizes;
   check_side(where, text, rule.inputs, call.inputs, sizes);
   check_side(where, text, rule.outputs, call.outputs, sizes);
@@ -79,6 +101,8 @@ PartitionRule partition_rule(const Contract& contract, const CallView& call, con
   rule.outputs.resize(call.outputs.size());
   rule.own_inputs.resize(call.inputs.size());
   rule.own_outputs.resize(call.outputs.size());
+  rule.inner_inputs.resize(call.inputs.size());
+  rule.inner_outputs.resize(call.outputs.size());
   return rule;
 }
 

@@ -15,8 +15,8 @@ struct Spec {
   bool causal = true;
   double scale = 0;
   bool slow = false;
-  std::int64_t dv = 0;                 // 0 = d
-  std::int64_t left = -1, right = -1;  // -1 = none
+  std::int64_t dv = 0;                                 // 0 = d
+  std::int64_t left = kUnlimited, right = kUnlimited;  // kUnlimited = none
   double soft_cap = 0;
   bool segments = false, prefix = false, query_offset = false, sink = false, slopes = false;
   double dropout = 0;
@@ -34,8 +34,8 @@ void extend(const Spec& s, Case& into) {
     into.attrs.set(flag, true);
     into.inputs.insert(into.inputs.end(), types);
   };
-  if (s.left >= 0) into.attrs.set("left", s.left);
-  if (s.right >= 0) into.attrs.set("right", s.right);
+  if (s.left < kUnlimited) into.attrs.set("left", s.left);
+  if (s.right < kUnlimited) into.attrs.set("right", s.right);
   if (s.soft_cap > 0) into.attrs.set("soft_cap", s.soft_cap);
   take(s.segments, "segments", {{DType::i32, {s.b, s.s}}, {DType::i32, {s.b, s.t}}});
   take(s.prefix, "prefix", {{DType::i32, {s.b}}});
@@ -106,6 +106,17 @@ std::vector<Spec> specs() {
       {.name = "window-both", .s = 101, .t = 101, .h = 2, .kv = 2, .causal = false, .left = 9, .right = 20},
       {.name = "window-right", .s = 45, .t = 61, .h = 2, .kv = 1, .causal = false, .right = 7},
       {.name = "window-beside", .s = 60, .t = 20, .h = 2, .kv = 1, .causal = false, .left = 3, .right = 2},
+      {.name = "window-before", .s = 60, .t = 60, .h = 2, .kv = 1, .causal = false, .left = 30, .right = -7},
+      {.name = "window-behind", .s = 60, .t = 60, .h = 2, .kv = 1, .causal = false, .left = -3, .right = 30},
+      {.name = "queries-in-front",
+       .b = 2,
+       .s = 16,
+       .t = 64,
+       .h = 4,
+       .kv = 2,
+       .d = 16,
+       .causal = false,
+       .right = -32},
       {.name = "soft-cap", .s = 67, .t = 67, .h = 2, .kv = 1, .d = 40, .scale = 2.0, .soft_cap = 3.5},
       {.name = "soft-cap-full", .s = 33, .t = 70, .h = 2, .kv = 2, .causal = false, .soft_cap = 30},
       {.name = "segments", .b = 3, .s = 130, .t = 130, .h = 4, .kv = 2, .d = 20, .segments = true},
@@ -325,7 +336,10 @@ Spec random_spec(const CaseSeed& seed, std::int64_t most = 4000000) {
   if (kind.plain) return spec;
   if (rng.flip(0.4)) spec.left = kind.common ? rng.of({0, 15, 126}) : rng.extent(60) - 1;
   if (!spec.causal && rng.flip(0.4)) spec.right = rng.extent(60);
-  const bool window = spec.causal || spec.left >= 0 || spec.right >= 0;
+  // Of a block of keys beside the queries' own.
+  if (!spec.causal && spec.right < kUnlimited && rng.flip(0.3)) spec.right = -spec.right;
+  if (spec.left < kUnlimited && rng.flip(0.1)) spec.left = -spec.left;
+  const bool window = spec.causal || spec.left < kUnlimited || spec.right < kUnlimited;
   if (rng.flip(0.25)) spec.soft_cap = rng.uniform(1, 40);
   spec.segments = rng.flip(0.3);
   spec.prefix = window && rng.flip(0.25);

@@ -68,10 +68,9 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     if (!attrs.has(side)) continue;
     const std::int64_t width = rules.integer(side);
     const bool right = side[0] == 'r';
-    rules.require(
-        width >= right && width < kUnlimited,
-        std::string(side) + (right ? " must be at least 1 (causal stands for 0)" : " must not be negative"),
-        std::to_string(width));
+    rules.require(std::abs(width) < kUnlimited, std::string(side) + " must be below 2^40 to either side",
+                  std::to_string(width));
+    rules.require(!right || width != 0, "right must not be 0, for which causal stands", "0");
     rules.require(!right || !rules.flag("causal"), "causal and right are one thing said twice",
                   "right = " + std::to_string(width));
     window = true;
@@ -189,19 +188,24 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   return result;
 }
 
-// Queries are independent of each other, but where positions count they count from the last one.
+// Queries are independent of each other. Where a sequence attends to itself, S cuts queries and keys alike: sequence.cpp.
 enum class Pass { forward, grad, bias_grad };
 std::string partition_of(const CallView& call, Pass pass) {
   const bool grad = pass != Pass::forward;
   const AttentionDims d = attention_dims(call);
   // What is dropped depends on the place in the whole call.
   const bool drawn = d.rng_state >= 0;
-  const std::string s = drawn || d.mask().windowed() || d.slopes >= 0 ? "." : "s", b = drawn ? "." : "b",
-                    h = drawn ? "." : "h";
-  const std::string q = b + s + h + ".", k = b + "." + h + ".", lse = b + h + s;
+  // The distance from a key that is far from a shard's own is not known.
+  const bool self = d.s == d.t && d.slopes < 0;
+  const std::string s = drawn                                  ? "."
+                        : self                                 ? "S"
+                        : d.mask().windowed() || d.slopes >= 0 ? "."
+                                                               : "s",
+                    t = s == "S" ? s : ".", b = drawn ? "." : "b", h = drawn ? "." : "h";
+  const std::string q = b + s + h + ".", k = b + t + h + ".", lse = b + h + s;
   std::string text = q + "," + k + "," + k;
   if (grad) text += "," + q + "," + lse + "," + q;
-  if (d.q_segments >= 0) text += "," + b + s + "," + b + ".";
+  if (d.q_segments >= 0) text += "," + b + s + "," + b + t;
   for (const int rows : {d.prefix, d.query_offset})
     if (rows >= 0) text += "," + b;
   for (const int heads : {d.sink, d.slopes})
@@ -369,6 +373,7 @@ void add_flash_attention(Catalog& catalog) {
                        .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
+                       .local = flash_attention_parts::local,
                        .tolerance = tolerance,
                        .cases = flash_attention_parts::cases,
                        .in_place = never_in_place,
@@ -381,6 +386,7 @@ void add_flash_attention(Catalog& catalog) {
                        .reference = flash_attention_parts::reference_grad,
                        .low_precision = low_precision_grad,
                        .partition = partition_grad,
+                       .local = flash_attention_parts::local,
                        .tolerance = tolerance_grad,
                        .cases = flash_attention_parts::cases_grad,
                        .in_place = never_in_place,
@@ -393,6 +399,7 @@ void add_flash_attention(Catalog& catalog) {
                        .reference = flash_attention_parts::reference_bias_grad,
                        .low_precision = low_precision_grad,
                        .partition = partition_bias_grad,
+                       .local = flash_attention_parts::local,
                        .tolerance = tolerance_bias_grad,
                        .cases = flash_attention_parts::cases_bias_grad,
                        .in_place = never_in_place,

@@ -39,7 +39,7 @@ struct FlashAttentionOptions {
 //     word j / 32; bits beyond T mean nothing. `mask_bits` makes them of an expression
 // attrs: scale (number); soft_cap (number > 0); the window: causal (flag), left, right (integers). Query i
 //   stands at p = i + T - S (or i + query_offset[b]) and sees key j iff p - left <= j <= p + right; causal stands
-//   for right = 0 and needs T >= S or query_offset.
+//   for right = 0 and needs T >= S or query_offset. A negative side begins, or ends, on the other side of the query.
 // The logit of a visible pair: x = scale q.k; x = soft_cap tanh(x / soft_cap); x -= slopes[h] |p - j|; x += bias[b, h, i, j].
 // outputs: o (B, S, H, Dv); lse (B, H, S) f32: log of the sum over visible keys, and sink, of exp(logit).
 //   A row that sees nothing: o = 0, lse = -infinity, and its gradients are 0.

@@ -14,6 +14,8 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
                     std::span<const TensorView> outputs);
 void reference_bias_grad(const CallView& call, std::span<const ConstTensorView> inputs,
                          std::span<const TensorView> outputs);
+// A shard's part of a call whose queries and keys are cut along the sequence: sequence.cpp.
+std::vector<Tensor> local(const LocalArgs& args);
 std::vector<Case> cases();
 std::vector<Case> cases_grad();
 std::vector<Case> cases_bias_grad();

@@ -102,25 +102,35 @@ std::vector<Tensor> gradient_permute(const GradientArgs& args) {
   return {permute(args.cotangents[0], inverse)};
 }
 
-// Dimensions are matched in runs of equal products; the slowest of each run may be split on both sides.
+// Dimensions are matched in runs of equal products; the slowest of each run may be split on both sides, and the next as well
+// where the other side has all of the run in one dimension: "(ab)->ab".
 std::string partition_reshape(const CallView& call) {
   const Shape& from = call.inputs[0].shape;
   const Shape& to = call.outputs[0].shape;
-  std::string left(from.size(), '.'), right(to.size(), '.');
+  std::string left, right;
   char letter = 'a';
-  for (std::size_t i = 0, o = 0; i < from.size() && o < to.size();) {
-    left[i] = right[o] = letter++;
+  std::size_t i = 0, o = 0;
+  while (i < from.size() && o < to.size()) {
+    std::size_t taken = 1, given = 1;
     std::int64_t a = from[i++], b = to[o++];
     while (a != b) {
       if (a < b && i < from.size())
-        a *= from[i++];
+        a *= from[i++], ++taken;
       else if (o < to.size())
-        b *= to[o++];
+        b *= to[o++], ++given;
       else
         break;
     }
+    const std::string one(1, letter++);
+    const std::string two = (taken == 1) != (given == 1) ? std::string(1, letter++) : ".";
+    const auto side = [&](std::size_t dims) {
+      if (two == ".") return one + std::string(dims - 1, '.');
+      return dims == 1 ? "(" + one + two + ")" : one + two + std::string(dims - 2, '.');
+    };
+    left += side(taken);
+    right += side(given);
   }
-  return left + "->" + right;
+  return left + std::string(from.size() - i, '.') + "->" + right + std::string(to.size() - o, '.');
 }
 
 std::string partition_permute(const CallView& call) {

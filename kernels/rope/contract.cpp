@@ -91,8 +91,15 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   return {args.builder.call1("rope", {args.cotangents[0]}, std::move(attrs))};
 }
 
-// The position of a row is its index: the sequence stays whole.
-std::string partition(const CallView&) { return "b.h.->b.h."; }
+std::string partition(const CallView&) { return "bSh.->bSh."; }
+
+// The position of a row is its index.
+std::vector<Tensor> local(const LocalArgs& args) {
+  Attrs attrs = args.attrs;
+  if (const auto cut = args.cuts.find('S'); cut != args.cuts.end())
+    attrs.set("offset", attrs.integer("offset") + cut->second.first);
+  return args.builder.call(args.whole.op, args.inputs, attrs);
+}
 
 // An angle in f32 is off by an ulp of itself, and by a few more where its frequency went through a ramp; the
 // largest is the last position.
@@ -198,6 +205,7 @@ void add_rope(Catalog& catalog) {
                .low_precision = low_precision,
                .gradient = gradient,
                .partition = partition,
+               .local = local,
                .tolerance = tolerance,
                .cases = cases,
                .in_place = in_place,

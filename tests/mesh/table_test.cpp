@@ -190,7 +190,7 @@ class MeshTable : public TrainOverRanks {
   std::map<std::string, Tensors> start_, single_;
 };
 
-const std::vector<std::string> kAxes{"pipeline", "data", "fsdp", "model"};
+const std::vector<std::string> kAxes{"pipeline", "data", "fsdp", "seq", "model"};
 
 TEST_F(MeshTable, AxesAndPairsAreEqualToOneRank) {
   std::vector<Row> rows;
@@ -206,6 +206,16 @@ TEST_F(MeshTable, TriplesAndSchedulesAreEqualToOneRank) {
   std::vector<Row> rows{{"pipeline=2,fsdp=2,model=2"}};
   for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     rows.push_back({"pipeline=2", fmt::format("--set mesh.schedule={}", schedule)});
+  for (const char* attention : {"gather", "all_to_all", "ring"})
+    rows.push_back(
+        {"seq=2,model=2",
+         fmt::format("--set model.decoder.stack.layer.attention.num_kv_heads=4 --set mesh.attention={}",
+                     attention)});
+  for (const char* attention : {"gather", "all_to_all", "ring"})
+    rows.push_back(
+        {"seq=4",
+         fmt::format("--set model.decoder.stack.layer.attention.num_kv_heads=4 --set mesh.attention={}",
+                     attention)});
   check(rows);
 }
 
@@ -225,7 +235,7 @@ TEST_F(MeshTable, ModelsAndLearnersAreEqualToOneRank) {
       {"", "--replace 'AdamW=Muon{}'", 1e-4, false, false},
       {"", "--set dtype=f16", 1e-3, false, false}};
   std::vector<Row> rows;
-  for (const char* mesh : {"data=2,fsdp=2", "fsdp=2,model=2"})
+  for (const char* mesh : {"data=2,fsdp=2", "fsdp=2,model=2", "data=2,seq=2"})
     for (Row row : models) {
       row.mesh = mesh;
       rows.push_back(row);

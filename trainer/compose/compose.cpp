@@ -348,7 +348,7 @@ class Composer {
       remove_dead_calls(program);
       done(program, "parameters_in_bf16");
     }
-    Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh);
+    Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh, options_.attention);
     program = std::move(partitioned.program);
     if (plan_.mesh.ranks() > 1) remove_dead_calls(program);  // what was computed again in another division
     plan_.divided.merge(partitioned.divided);

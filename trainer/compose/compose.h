@@ -28,7 +28,7 @@
 // layers of this rank's stage and each slot (step.h). They keep "stash/<value>@<chunk>.<slot>" between them and exchange
 // "pipe/<value>", by StepPlan::schedule; inputs are "tokens@<chunk>.<slot>". What another stage has is in Plan::divided.
 //
-// Over a mesh (axes pipeline, data, fsdp and model are built) the plan is that of one rank, options.rank: rows are divided, parameters,
+// Over a mesh (axes pipeline, data, fsdp, seq and model are built) the plan is that of one rank, options.rank: rows are divided, parameters,
 // gradients and optimizer states are ranges of their elements (Plan::divided), and metrics are the same on every rank.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
@@ -92,7 +92,8 @@ struct ComposeOptions {
   int rank = 0;                      // of the mesh, whose plan it is
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of the axis pipeline
   int chunks = 2;                                     // of layers a stage, where the schedule is interleaved
-  bool evaluation = true;  // compose Step::evaluate, on batches of batch / accumulation rows
+  std::string attention = "gather";  // how attention is divided over the axis seq (partition.h)
+  bool evaluation = true;            // compose Step::evaluate, on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"
   // (layers/models/trace.h).

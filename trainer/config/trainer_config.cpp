@@ -209,6 +209,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.shares = mesh->shares;
   options.schedule = schedule_kind_from_string(mesh->schedule);
   options.chunks = static_cast<int>(mesh->chunks);
+  options.attention = mesh->attention;
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;
   options.param_dtype = hal::dtype_from_string(param_dtype);

@@ -48,6 +48,11 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
     {"Whether a run that has no shares measures how long each rank takes for a row before its first step, "
      "and "
      "sets the shares so that all take equally long."});
+  v("attention", attention,
+    {"How attention is divided over seq: all keys are gathered; or every rank has the whole sequence for "
+     "some heads; or keys go "
+     "from rank to rank.",
+     layers::one_of("gather", "all_to_all", "ring")});
 }
 
 std::vector<MeshAxis> MeshConfig::axes() const {

@@ -13,12 +13,13 @@ namespace meshloom::trainer {
 struct MeshConfig : layers::ConfigOf<MeshConfig> {
   static constexpr std::string_view kName = "Mesh";
   static constexpr std::string_view kAbout =
-      "Named axes over ranks. Built are pipeline, data, fsdp and model.";
+      "Named axes over ranks. Built are pipeline, data, fsdp, seq and model.";
   std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 2;
   std::vector<std::int64_t> shares;  // rows of a micro-batch by place over data and fsdp; empty = equal
   bool balance = false;
+  std::string attention = "gather";
 
   void fields(layers::FieldVisitor& v) override;
   std::vector<MeshAxis> axes() const;

@@ -4,10 +4,13 @@
 #include <numeric>
 #include <tuple>
 
+#include "hal/error.h"
+
 namespace meshloom::trainer {
 
 bool Spec::operator<(const Spec& other) const {
-  return std::tie(dims, partial, flat, own) < std::tie(other.dims, other.partial, other.flat, other.own);
+  return std::tie(dims, partial, flat, own, blocks) <
+         std::tie(other.dims, other.partial, other.flat, other.own, other.blocks);
 }
 
 AxisSet Spec::cuts() const {
@@ -16,7 +19,7 @@ AxisSet Spec::cuts() const {
   return axes;
 }
 
-Spec whole_spec(int rank) { return {std::vector<AxisSet>(static_cast<std::size_t>(rank)), {}, {}, {}}; }
+Spec whole_spec(int rank) { return {std::vector<AxisSet>(static_cast<std::size_t>(rank)), {}, {}, {}, 1}; }
 
 Spec partial_spec(int rank, AxisSet axes) {
   Spec spec = whole_spec(rank);
@@ -89,6 +92,9 @@ kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spe
 Layout layout_of(const Division& value, const Topology& mesh, int rank) {
   const auto& [whole, spec, stages] = value;
   Layout layout = whole_layout(whole);
+  if (spec.blocks > 1)
+    throw hal::Error("layout", "a value that lives longer than a program must be one box on each rank",
+                     to_string(spec));
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
     const Range range = dim_range(whole.shape[d], spec.dims[d], mesh, rank);
     layout.begin[d] = range.first;
@@ -117,6 +123,7 @@ std::string to_string(const Spec& spec) {
   add("flat over ", spec.flat);
   add("partial over ", spec.partial);
   add("own over ", spec.own);
+  if (spec.blocks > 1) text += " in " + std::to_string(spec.blocks) + " blocks";
   return text;
 }
 

@@ -1,6 +1,7 @@
 // How a value of a program is divided over the ranks of a mesh.
 #pragma once
 
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -19,18 +20,23 @@ struct Spec {
   AxisSet
       flat;  // a range of the elements of the part along dimensions, in row-major order; the rank's part is a vector then
   AxisSet own;  // ranks that differ along these have values of their own
+  // The dimension that the axis seq cuts is so many blocks behind one another, each of which it cuts by itself: the sequences of
+  // rows x tokens. Axes in front of seq divide blocks, those behind it the rank's places of all its blocks together. 1 where seq
+  // cuts nothing.
+  std::int64_t blocks = 1;
   bool operator==(const Spec&) const = default;
   bool operator<(const Spec& other) const;
   AxisSet cuts() const;  // all axes that cut dimensions
   // The same division along dimensions, without ranges and summands.
-  Spec along_dims() const { return {dims, {}, {}, {}}; }
+  Spec along_dims() const { return {dims, {}, {}, {}, cuts().has(AxisName::seq) ? blocks : 1}; }
 };
 
 Spec whole_spec(int rank);
 Spec partial_spec(int rank, AxisSet axes);
 
 // What a rank holds of n places of a dimension that these axes cut, the outermost first. Parts are as equal as whole places can
-// be, those over axes of rows in proportion to the shares of the mesh, if it has any.
+// be, those over axes of rows in proportion to the shares of the mesh, if it has any. Of a dimension in blocks (Spec::blocks) the
+// count holds, and the first place has no meaning.
 Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 // Whether the parts of n places are whole multiples of those of any other number of places that these axes divide.
 bool divides(std::int64_t n, AxisSet axes, const Topology& mesh);

@@ -32,6 +32,13 @@ std::vector<AxisName> AxisSet::list() const {
   return axes;
 }
 
+AxisSet in_front(AxisSet axes, AxisName of) {
+  AxisSet found;
+  for (const AxisName axis : axes.list())
+    if (axis < of) found |= axis;
+  return found;
+}
+
 std::string to_string(AxisSet axes) {
   std::string text;
   for (const AxisName axis : axes.list()) text += (text.empty() ? "" : ",") + std::string(to_string(axis));

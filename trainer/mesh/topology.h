@@ -45,6 +45,8 @@ class AxisSet {
 };
 // The axes that divide the rows of a micro-batch.
 constexpr AxisSet kRowAxes = AxisSet(AxisName::data) | AxisName::fsdp;
+// Those of the axes that come before this one.
+AxisSet in_front(AxisSet axes, AxisName of);
 // "data,fsdp", the names in order; "" = none.
 std::string to_string(AxisSet axes);
 // Throws Error on an unknown name.

@@ -27,8 +27,6 @@ namespace meshloom::tests {
 namespace {
 
 using testing::HasSubstr;
-using trainer::AxisName;
-using trainer::AxisSet;
 using trainer::Layout;
 using trainer::Plan;
 using trainer::Session;
@@ -49,6 +47,8 @@ struct Job {
   kernels::DType dtype = kernels::DType::f32;
   std::vector<trainer::RematRule> remat = {};
   std::function<void(Plan&)> fault = {};
+  std::string attention = "gather";
+  std::int64_t sequence = 0;  // 0: that of small_options()
   bool overlap = true;
   std::function<std::unique_ptr<hal::Transport>(std::unique_ptr<hal::Transport>)> wrap = {};
   std::map<int, double> slow = {};  // devices
@@ -72,6 +72,8 @@ trainer::ComposeOptions options_of(const Job& job, const std::vector<trainer::Me
   options.remat = job.remat;
   options.mesh = mesh;
   options.shares = job.shares;
+  options.attention = job.attention;
+  if (job.sequence > 0) options.sequence = job.sequence;
   options.rank = rank;
   return options;
 }
@@ -111,7 +113,6 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
     const std::unique_ptr<hal::Transport> transport =
         job.wrap ? job.wrap(std::move(plain)) : std::move(plain);
     const int rank = transport->rank();
-    const Topology place = Topology(mesh, rank).with_shares(job.shares);
     hal::Device& device = *devices[static_cast<std::size_t>(rank)];
     const trainer::ComposeOptions options = options_of(job, mesh, rank);
     Plan plan = trainer::compose_training(*job.model, *job.learner, options, catalog(), device.info());
@@ -119,7 +120,6 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
     Session session(device, catalog(), std::move(plan), {}, {transport.get(), 60, job.overlap});
     trainer::initialize(session, 1);
     const std::int64_t rows = options.rows();
-    const trainer::Range own = trainer::dim_range(rows, trainer::kRowAxes, place, rank);
     std::vector<std::vector<float>> metrics;
     for (int step = 0; step < kSteps; ++step) {
       const float rate = 0.01F;
@@ -134,14 +134,10 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
             (piped || action.step == trainer::Step::train || action.step == trainer::Step::accumulate)) {
           const Batch batch = random_batch(rows, options.sequence, kVocabulary,
                                            static_cast<std::uint64_t>(100 * step + action.micro_batch));
-          const auto write = [&](std::string name, const std::vector<std::int32_t>& all,
-                                 std::int64_t columns = 0) {
-            if (columns == 0) columns = options.sequence;
+          // The session keeps this rank's part.
+          const auto write = [&](std::string name, const std::vector<std::int32_t>& all) {
             if (piped) name = trainer::name_in_slot(name, action.chunk, action.slot);
-            if (!session.plan().persistent.count(name)) return;
-            session.write(
-                name, std::as_bytes(std::span(all).subspan(static_cast<std::size_t>(own.first * columns),
-                                                           static_cast<std::size_t>(own.count * columns))));
+            if (session.plan().persistent.count(name)) session.write(name, std::as_bytes(std::span(all)));
           };
           write("tokens", batch.tokens);
           write("targets", batch.targets);
@@ -158,8 +154,8 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
           if (job.source > 0) {
             const Batch source =
                 random_batch(rows, job.source, kVocabulary, static_cast<std::uint64_t>(step));
-            write("source", source.tokens, job.source);
-            write("source_segments", std::vector<std::int32_t>(source.tokens.size(), 1), job.source);
+            write("source", source.tokens);
+            write("source_segments", std::vector<std::int32_t>(source.tokens.size(), 1));
             write("segments", std::vector<std::int32_t>(batch.tokens.size(), 1));
           }
           std::string rng = "rng_state";
@@ -434,6 +430,89 @@ TEST(OverRanks, SharesOfRowsAreEqualToOneRank) {
   check({.model = tiny_gpt2(), .shares = two}, kMagnified,
         {{{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}});
   check({.model = of_experts(tiny_llama()), .shares = four}, kMagnified, {{{"data", 2}, {"fsdp", 2}}});
+  check({.sequence = 8, .shares = two}, kMagnified, {{{"data", 2}, {"seq", 2}}, {{"fsdp", 2}, {"seq", 2}}});
+}
+
+// Tokens over ranks, in every way to divide attention. A rank has one head of keys at most where the axis model takes the other.
+using Meshes = std::vector<std::vector<trainer::MeshAxis>>;
+const Meshes kSequenceMeshes{{{"seq", 2}},
+                             {{"seq", 4}},
+                             {{"data", 2}, {"seq", 2}},
+                             {{"fsdp", 2}, {"seq", 2}},
+                             {{"seq", 2}, {"model", 2}}};
+
+// All but those in which a rank's heads of keys, of two, are no multiple of the parts of the sequence.
+Meshes with_heads(const Meshes& meshes) {
+  Meshes fitting;
+  for (const auto& mesh : meshes)
+    if (2 % (Topology(mesh).size(trainer::AxisName::seq) * Topology(mesh).size(trainer::AxisName::model)) ==
+        0)
+      fitting.push_back(mesh);
+  return fitting;
+}
+
+void check_sequence(Job job, double tolerance, const Meshes& meshes = kSequenceMeshes,
+                    const std::vector<std::string>& methods = {"gather", "all_to_all", "ring"}) {
+  if (job.sequence == 0) job.sequence = 8;
+  const Outcome one = run(job, {});
+  for (const std::string& method : methods)
+    for (const auto& mesh : method == "all_to_all" ? with_heads(meshes) : meshes) {
+      SCOPED_TRACE(Topology(mesh).text() + ", " + method);
+      job.attention = method;
+      expect_equal(run(job, mesh), one, tolerance);
+    }
+}
+
+TEST(OverRanks, SequencesWithSgdAreEqualToOneRank) {
+  check_sequence({.learner = learner<trainer::Sgd::Config>()}, kLosses);
+}
+TEST(OverRanks, SequencesWithAccumulationAreEqualToOneRank) {
+  check_sequence({.accumulation = 2}, kMagnified, {{{"seq", 2}}, {{"fsdp", 2}, {"seq", 2}, {"model", 2}}},
+                 {"gather", "ring"});
+}
+TEST(OverRanks, SequencesWithLearnedPositionsAreEqualToOneRank) {
+  check_sequence({.model = tiny_gpt2()}, kMagnified, {{{"seq", 2}}, {{"data", 2}, {"seq", 2}}});
+}
+TEST(OverRanks, SequencesOfDocumentsAreEqualToOneRank) {
+  check_sequence({.documents = true}, kMagnified, {{{"seq", 2}}, {{"seq", 4}}});
+}
+TEST(OverRanks, SequencesWithWindowsAreEqualToOneRank) {
+  for (const std::string width : {"1", "2", "5"})
+    check_sequence({.model = with(tiny_llama(), "decoder.stack.layer.attention.mask",
+                                  "SlidingWindow{window=" + width + "}"),
+                    .learner = learner<trainer::Sgd::Config>()},
+                   kLosses, {{{"seq", 4}}}, {"gather", "ring"});
+}
+TEST(OverRanks, SequencesWithDropoutAreEqualToOneRank) {
+  for (const std::string field : {"decoder.stack.layer.attention.dropout"})
+    check_sequence({.model = with(tiny_llama(), field, "0.2"), .learner = learner<trainer::Sgd::Config>()},
+                   kLosses, {{{"seq", 2}}, {{"data", 2}, {"seq", 2}}}, {"gather"});
+}
+TEST(OverRanks, SequencesWithExpertsAreEqualToOneRank) {
+  check_sequence({.model = of_experts(tiny_llama())}, kMagnified, {{{"seq", 2}}, {{"data", 2}, {"seq", 2}}},
+                 {"gather"});
+}
+TEST(OverRanks, SequencesOfEncodersAreEqualToOneRank) {
+  const auto model = layers::encoder_decoder_config(
+      {.vocab = 19, .dim = 16, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 24, .tied = true});
+  check_sequence({.model = model, .learner = learner<trainer::Sgd::Config>(), .source = 6}, kLosses,
+                 {{{"seq", 2}}}, {"gather"});
+}
+TEST(OverRanks, SequencesAndPipelineAreEqualToOneRank) {
+  check_sequence({.model = untied_llama(), .accumulation = 4}, kMagnified,
+                 {{{"pipeline", 2}, {"seq", 2}}, {{"pipeline", 2}, {"seq", 2}, {"model", 2}}},
+                 {"gather", "ring"});
+}
+TEST(OverRanks, SequencesIn16BitsAreCloseToOneRank) {
+  Job job{.learner = learner<trainer::Sgd::Config>(), .dtype = kernels::DType::f16, .sequence = 8};
+  const Outcome one = run(job, {});
+  for (const std::string method : {"gather", "all_to_all", "ring"}) {
+    job.attention = method;
+    const Outcome many = run(job, {{"seq", 2}});
+    for (std::size_t step = 0; step < one.metrics.size(); ++step)
+      EXPECT_NEAR(many.metrics[step][0], one.metrics[step][0], 1e-3 * std::abs(one.metrics[step][0]))
+          << method;
+  }
 }
 
 // A rank that reads the rows of another one changes the result by more than the tolerance.
@@ -481,7 +560,9 @@ TEST(OverRanks, BitsDoNotDependOnTime) {
 
 // What a plan says is what goes over the transport, to the byte and the message.
 TEST(OverRanks, PlannedBytesAreMovedBytes) {
-  for (const auto& mesh : kMeshes)
+  Meshes meshes = kMeshes;
+  meshes.push_back({{"seq", 2}});
+  for (const auto& mesh : meshes)
     for (const std::int64_t accumulation : {1, 2}) {
       const int ranks = Topology(mesh).ranks();
       std::vector<hal::TrafficCount> counts(static_cast<std::size_t>(ranks));
@@ -578,8 +659,9 @@ TEST(OverRanks, RefusesWhatIsNotBuilt) {
       trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device->info());
     });
   };
-  EXPECT_THAT(message({{"seq", 2}}, {}),
-              HasSubstr("only the axes pipeline, data, fsdp and model are built yet"));
+  EXPECT_THAT(message({{"expert", 2}}, {}),
+              HasSubstr("only the axes pipeline, data, fsdp, seq and model are built yet"));
+  EXPECT_THAT(message({{"seq", 4}}, {}), HasSubstr("the axis seq must divide the "));
   EXPECT_THAT(message({{"pipeline", 2}}, {}),
               HasSubstr("a pipeline of 2 stages needs at least 2 micro-batches"));
   EXPECT_THAT(message({{"pipeline", 4}}, [](auto& options) { options.accumulation = 4; }),

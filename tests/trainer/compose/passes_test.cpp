@@ -57,9 +57,9 @@ TEST(Partition, MeshOfOneIsTheIdentity) {
 
 TEST(Partition, RefusesAxesThatAreNotBuilt) {
   EXPECT_THAT(message_of([] {
-                trainer::check_axes(trainer::Topology({{"data", 2}, {"seq", 2}}));
+                trainer::check_axes(trainer::Topology({{"data", 2}, {"expert", 2}}));
               }),
-              HasSubstr("only the axes pipeline, data, fsdp and model are built yet; found seq"));
+              HasSubstr("only the axes pipeline, data, fsdp, seq and model are built yet; found expert"));
 }
 
 TEST(Fuse, BiasResidualAndActivationJoinTheirMatmul) {

@@ -63,7 +63,7 @@ class Conversion {
       before.partial = from.partial;
       return kernels::scale(run(x, from, before), mesh_.place(summands) == 0 ? 1 : 0);
     }
-    if (from.dims == to.dims) return ranges(x, from, to);
+    if (from.along_dims() == to.along_dims()) return ranges(x, from, to);
     // Ranges are gathered before dimensions are cut otherwise, and cut again behind.
     Spec dims = to;
     dims.flat = {};
@@ -89,6 +89,7 @@ class Conversion {
     for (std::size_t d = 0; d < from.dims.size(); ++d) {
       const AxisSet added = (to.dims[d] - from.dims[d]) & sums;
       if (added.empty() || (from.dims[d] | added) != to.dims[d] || !suffix(to.dims[d], added)) continue;
+      if (added.has(AxisName::seq) && to.blocks > 1) continue;
       next.partial = from.partial - added;
       next.dims[d] = to.dims[d];
       return run(sum_scattered(x, from, d, added), next, to);
@@ -113,6 +114,22 @@ class Conversion {
     for (std::size_t i = 0; i < std::min(left.size(), right.size()) && left[i] == right[i]; ++i)
       common |= left[i];
     return common;
+  }
+
+  // Axes of a dimension, in groups that each take one run of its places: where seq takes some of every block, it is alone.
+  static std::vector<AxisSet> steps(AxisSet axes, std::int64_t blocks) {
+    if (blocks == 1 || !axes.has(AxisName::seq)) return {axes};
+    std::vector<AxisSet> list{in_front(axes, AxisName::seq), AxisName::seq, {}};
+    list[2] = axes - list[0] - list[1];
+    std::erase(list, AxisSet());
+    return list;
+  }
+
+  // The blocks that a rank has of dimension d, each of which seq cuts.
+  std::int64_t own_blocks(const Spec& spec, std::size_t d) const {
+    return spec.blocks == 1
+               ? 1
+               : dim_range(spec.blocks, in_front(spec.dims[d], AxisName::seq), mesh_, mesh_.rank()).count;
   }
 
   // The parts of a range over `outer` that the ranks which differ in `over` have of n elements: over outer | over.
@@ -204,30 +221,47 @@ class Conversion {
 
   Tensor along_dims(Tensor x, Spec at, const Spec& to) const {
     for (std::size_t d = 0; d < at.dims.size(); ++d) {
-      const AxisSet kept = common_prefix(at.dims[d], to.dims[d]);
-      if (kept == at.dims[d]) continue;
-      const AxisSet over = at.dims[d] - kept;
-      std::vector<std::int64_t> parts = dim_counts(whole_.shape[d], at.dims[d], over);
-      at.dims[d] = kept;
-      const std::int64_t size = dim_range(whole_.shape[d], kept, mesh_, mesh_.rank()).count;
-      x = gathered_along(x, d, over, std::move(parts), size);
+      AxisSet kept = common_prefix(at.dims[d], to.dims[d]);
+      if (kept.has(AxisName::seq) && at.blocks != to.blocks) kept = in_front(kept, AxisName::seq);
+      const std::vector<AxisSet> list = steps(at.dims[d] - kept, at.blocks);
+      for (auto over = list.rbegin(); over != list.rend() && kept != at.dims[d]; ++over)
+        x = gathered_along(x, at, d, *over);
     }
+    at.blocks = to.blocks;
     for (std::size_t d = 0; d < at.dims.size(); ++d) {
       if (at.dims[d] == to.dims[d]) continue;
-      const Range outer = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank()),
-                  own = dim_range(whole_.shape[d], to.dims[d], mesh_, mesh_.rank());
-      at.dims[d] = to.dims[d];
-      x = slice_dim(x, d, {own.first - outer.first, own.count});
+      for (const AxisSet over : steps(to.dims[d] - at.dims[d], to.blocks)) {
+        at.dims[d] |= over;
+        const std::int64_t blocks = over == AxisSet(AxisName::seq) ? own_blocks(at, d) : 1;
+        Shape shape = x.shape();
+        Range range{0, shape[d] / blocks};
+        for (const AxisName axis : over.list()) range = part_of(range, mesh_.size(axis), mesh_.place(axis));
+        Shape in_blocks = with_dim(shape, d, shape[d] / blocks);
+        in_blocks.insert(in_blocks.begin() + static_cast<std::ptrdiff_t>(d), blocks);
+        if (blocks == 1)
+          x = slice_dim(x, d, range);
+        else
+          x = reshaped(slice_dim(reshaped(x, in_blocks), d + 1, range),
+                       with_dim(shape, d, blocks * range.count));
+      }
     }
     return x;
   }
 
-  Tensor gathered_along(Tensor x, std::size_t d, AxisSet over, std::vector<std::int64_t> parts,
-                        std::int64_t size) const {
+  // Gathers a dimension over some of the axes that cut it, which `at` then lacks.
+  Tensor gathered_along(Tensor x, Spec& at, std::size_t d, AxisSet over) const {
+    std::vector<std::int64_t> parts = dim_counts(whole_.shape[d], at.dims[d], over);
+    const std::int64_t blocks = over == AxisSet(AxisName::seq) ? own_blocks(at, d) : 1;
+    at.dims[d] = at.dims[d] - over;
+    const std::int64_t size = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank()).count;
     const Shape shape = with_dim(x.shape(), d, size);
     const auto [outer, own, inner] = around(x.shape(), d);
     for (std::int64_t& part : parts) part *= outer * inner;
+    const std::int64_t places = mesh_.size(over);
     x = kernels::all_gather(dim_first(x, d), group(over), std::move(parts), {size, outer, inner});
+    if (blocks > 1)
+      x = reshaped(kernels::permute(reshaped(x, {places, blocks, own / blocks, outer * inner}), {1, 0, 2, 3}),
+                   {size, outer, inner});
     return dim_back(x, d, shape);
   }
 

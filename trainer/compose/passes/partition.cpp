@@ -39,11 +39,13 @@ PartitionRule rule_of(const kernels::Program& program, const Call& call, const k
 // Which axes of the mesh cut the letters of a call.
 class LetterAxes {
  public:
-  void give(char letter, AxisSet axes) {
+  // Where seq is among the axes, it cuts each of `blocks` blocks.
+  void give(char letter, AxisSet axes, std::int64_t blocks = 1) {
     if (letter == '.') return;
     axes = axes - used_;
     if (axes.empty()) return;
     used_ |= axes;
+    if (axes.has(AxisName::seq)) blocks_ = blocks;
     by_letter_[letter] |= axes;
   }
   AxisSet of(char letter) const {
@@ -52,18 +54,22 @@ class LetterAxes {
   }
   void set(char letter, AxisSet axes) { by_letter_[letter] = axes; }
   const std::map<char, AxisSet>& all() const { return by_letter_; }
+  std::int64_t blocks_of(char letter) const { return of(letter).has(AxisName::seq) ? blocks_ : 1; }
 
  private:
+  std::int64_t blocks_ = 1;
   std::map<char, AxisSet> by_letter_;
   AxisSet used_;  // an axis cuts one letter
 };
 
 class Partitioner {
  public:
-  Partitioner(const kernels::Program& program, const kernels::Catalog& catalog, const Topology& mesh)
+  Partitioner(const kernels::Program& program, const kernels::Catalog& catalog, const Topology& mesh,
+              const std::string& attention)
       : source_(program),
         catalog_(catalog),
         mesh_(mesh),
+        attention_(attention),
         axes_(mesh.all() - AxisName::pipeline),
         builder_(catalog, result_.program),
         specs_(program.values.size()),
@@ -96,6 +102,7 @@ class Partitioner {
   static std::size_t at(ValueId id) { return static_cast<std::size_t>(id); }
   const TensorType& type(ValueId id) const { return source_.value(id).type; }
   AxisSet rows() const { return axes_ & kRowAxes; }
+  AxisSet rows_of_tokens() const { return rows() | (axes_ & AxisName::seq); }
   // Whether axes cut n places into parts of one size.
   bool equal_parts(std::int64_t n, AxisSet axes) const {
     return n % mesh_.size(axes) == 0 && (mesh_.shares().empty() || (axes & kRowAxes).empty());
@@ -184,7 +191,8 @@ class Partitioner {
       if (std::any_of(rule.own_inputs.begin(), rule.own_inputs.end(), named) || rule.own_letters().empty())
         continue;
       const std::int64_t rows_of_call = type(call.inputs[0]).shape[0];
-      if (divides(rows_of_call, rows(), mesh_) && only_own_users(call)) sorts_own_rows_.insert(&call);
+      if (divides(rows_of_call, rows_of_tokens(), mesh_) && only_own_users(call))
+        sorts_own_rows_.insert(&call);
     }
   }
 
@@ -212,6 +220,30 @@ class Partitioner {
                         [&](ValueId id) { return own.count(id) != 0; });
   }
 
+  // The tokens of rows are divided over the axis seq.
+  void cut_sequence(const kernels::Value& value, Spec& spec) const {
+    const std::int64_t tokens = value.type.shape[1], ranks = mesh_.size(AxisName::seq);
+    if (tokens % ranks != 0) {
+      const std::int64_t below = tokens / ranks * ranks;
+      throw hal::Error("mesh " + mesh_.text(),
+                       "the axis seq must divide the " + std::to_string(tokens) + " tokens of '" +
+                           value.name + "'; " + (below > 0 ? std::to_string(below) + " or " : "") +
+                           std::to_string((tokens / ranks + 1) * ranks) + " tokens would do",
+                       "seq=" + std::to_string(ranks));
+    }
+    spec.dims[1] = axes_ & AxisName::seq;
+  }
+
+  // The sequences that a dimension of so many places, which seq shall cut, has behind one another.
+  std::int64_t sequences_in(std::int64_t places) const {
+    for (const ValueId id : source_.inputs) {
+      const kernels::Value& value = source_.value(id);
+      if (value.axes.size() < 2 || value.axes[0] != "batch" || value.axes[1] != "seq") continue;
+      if (places % (value.type.shape[0] * mesh_.size(AxisName::seq)) == 0) return value.type.shape[0];
+    }
+    return 1;
+  }
+
   // How a persistent value is divided at rest.
   Spec at_rest(const kernels::Value& value) const {
     Spec spec = whole_spec(value.type.rank());
@@ -220,6 +252,7 @@ class Partitioner {
         if (source_.name != to_string(Step::logits) && !value.axes.empty() && value.axes[0] == "batch") {
           spec.dims[0] = rows();
           check_rows(value.type.shape[0]);
+          if (value.axes.size() > 1 && value.axes[1] == "seq") cut_sequence(value, spec);
         }
         return spec;
       case kernels::Role::parameter:
@@ -384,13 +417,55 @@ class Partitioner {
     return dims;
   }
 
-  LetterAxes axes_of(const Call& call, const PartitionRule& rule, AxisSet kept) const {
+  // Gives axes that cut a dimension to its letter, or those of "(bs)": to s the axis seq where it cuts every place of b.
+  static void give_dim(LetterAxes& axes, const PartitionRule& rule, const kernels::CallTypes& types,
+                       std::size_t input, std::size_t d, AxisSet given, const Spec& spec) {
+    const char letter = rule.inputs[input][d], inner = rule.inner_inputs[input][d];
+    if (inner == '.') return axes.give(letter, given, spec.blocks);
+    const std::int64_t places = outer_places(letter, rule, types);
+    if (places == 1) return axes.give(inner, given, spec.blocks);
+    if (spec.dims[d].has(AxisName::seq) && spec.blocks % places == 0) {
+      axes.give(inner, given & AxisName::seq, spec.blocks / places);
+      given = in_front(given, AxisName::seq);
+    }
+    axes.give(letter, given, spec.blocks);
+  }
+
+  // The places of b where "(bs)" is one dimension.
+  static std::int64_t outer_places(char letter, const PartitionRule& rule, const kernels::CallTypes& types) {
+    const auto in = [&](const auto& letters, const auto& inner, const auto& of) -> std::int64_t {
+      for (std::size_t i = 0; i < letters.size(); ++i)
+        for (std::size_t d = 0; d < letters[i].size(); ++d)
+          if (letters[i][d] == letter && inner[i][d] == '.') return of[i].shape[d];
+      return 0;
+    };
+    const std::int64_t places = in(rule.inputs, rule.inner_inputs, types.inputs);
+    return places > 0 ? places : in(rule.outputs, rule.inner_outputs, types.outputs);
+  }
+
+  // Where b has a group's axes behind seq, s none but seq: a dimension "(bs)" cannot be cut otherwise.
+  static void keep_groups(const PartitionRule& rule, LetterAxes& axes) {
+    const auto check = [&](const auto& letters, const auto& inner) {
+      for (std::size_t i = 0; i < letters.size(); ++i)
+        for (std::size_t d = 0; d < letters[i].size(); ++d) {
+          if (inner[i][d] == '.' || axes.of(inner[i][d]).empty()) continue;
+          axes.set(inner[i][d], axes.of(inner[i][d]) & AxisName::seq);
+          axes.set(letters[i][d], in_front(axes.of(letters[i][d]), AxisName::seq));
+        }
+    };
+    check(rule.inputs, rule.inner_inputs);
+    check(rule.outputs, rule.inner_outputs);
+  }
+
+  LetterAxes axes_of(const Call& call, const PartitionRule& rule, const kernels::CallTypes& types,
+                     AxisSet kept) const {
     LetterAxes axes;
-    if (sorts_own_rows_.count(&call) != 0) axes.give(rule.inputs[0][0], rows());
+    if (sorts_own_rows_.count(&call) != 0)
+      axes.give(rule.inputs[0][0], rows_of_tokens(), sequences_in(types.inputs[0].shape[0]));
     for (std::size_t i = 0; i < call.inputs.size(); ++i)
-      if (const AxisSet own = specs_[at(call.inputs[i])].own; !own.empty()) {
+      if (const Spec& spec = specs_[at(call.inputs[i])]; !spec.own.empty()) {
         const std::string& named = rule.own_inputs[i];
-        axes.give(named.empty() ? rule.inputs[i][0] : named[0], own);
+        axes.give(named.empty() ? rule.inputs[i][0] : named[0], spec.own, spec.blocks);
       }
     // Rows of the whole are not cut where what they are sorted by is whole.
     const std::set<char> fixed = rule.own_letters();
@@ -402,9 +477,11 @@ class Partitioner {
     const auto give = [&](const auto& axes_of_dim) {
       for (std::size_t i = 0; i < call.inputs.size(); ++i) {
         const ValueId id = call.inputs[i];
-        const std::vector<AxisSet> dims = cuts_of(id, kept);
-        for (std::size_t d = 0; d < dims.size(); ++d)
-          if (fixed.count(rule.inputs[i][d]) == 0) axes.give(rule.inputs[i][d], axes_of_dim(id, d, dims[d]));
+        Spec spec = specs_[at(id)];
+        spec.dims = cuts_of(id, kept);
+        for (std::size_t d = 0; d < spec.dims.size(); ++d)
+          if (fixed.count(rule.inputs[i][d]) == 0)
+            give_dim(axes, rule, types, i, d, axes_of_dim(id, d, spec.dims[d]), spec);
       }
     };
     const auto rows_over_model = [&](ValueId id, std::size_t d, AxisSet of_dim) {
@@ -429,10 +506,21 @@ class Partitioner {
       const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
                                       outputs = sizes_of(letter, rule.outputs, types.outputs);
       while (!of_letter.empty() &&
-             !(divides_all(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, rule)))
+             !(divides_all(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, rule) &&
+               divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
     }
+  }
+
+  // Whether axes divide the blocks of a dimension, and seq every block.
+  bool divides_blocks(AxisSet axes, std::int64_t blocks, std::vector<std::int64_t> sizes,
+                      const std::vector<std::int64_t>& more) const {
+    if (!axes.has(AxisName::seq) || blocks == 1) return true;
+    sizes.insert(sizes.end(), more.begin(), more.end());
+    return divides(blocks, in_front(axes, AxisName::seq), mesh_) &&
+           std::all_of(sizes.begin(), sizes.end(),
+                       [&](std::int64_t size) { return size % (blocks * mesh_.size(AxisName::seq)) == 0; });
   }
 
   static std::vector<std::int64_t> sizes_of(char letter, const std::vector<std::string>& names,
@@ -486,20 +574,28 @@ class Partitioner {
     const kernels::Contract& contract = catalog_.contract(call.op);
     const PartitionRule rule = rule_of(source_, call, catalog_);
     const AxisSet kept = kept_summands(call);
-    LetterAxes axes = axes_of(call, rule, kept);
+    LetterAxes axes = axes_of(call, rule, types, kept);
+    keep_groups(rule, axes);
     keep_divisible(call, rule, types, axes);
-    const auto cut_by = [&](const std::string& names, const TensorType& whole) {
+    const auto cut_by = [&](const std::string& names, const std::string& inner, const TensorType& whole) {
       Spec spec = whole_spec(whole.rank());
       for (std::size_t d = 0; d < names.size(); ++d)
-        if (const AxisSet cut = axes.of(names[d]); !shared(whole.shape[d], cut)) spec.dims[d] = cut;
+        if (const AxisSet cut = axes.of(names[d]) | axes.of(inner[d]); !shared(whole.shape[d], cut)) {
+          spec.dims[d] = cut;
+          if (axes.of(inner[d]).has(AxisName::seq))
+            spec.blocks = axes.blocks_of(inner[d]) * outer_places(names[d], rule, types);
+          else if (cut.has(AxisName::seq))
+            spec.blocks = axes.blocks_of(names[d]);
+        }
       return spec;
     };
     std::vector<Tensor> inputs;
     AxisSet own;
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-      Spec wanted = cut_by(rule.inputs[i], types.inputs[i]);
+      Spec wanted = cut_by(rule.inputs[i], rule.inner_inputs[i], types.inputs[i]);
       wanted.partial = kept;
       wanted.own = specs_[at(call.inputs[i])].own;
+      if (wanted.own.has(AxisName::seq)) wanted.blocks = specs_[at(call.inputs[i])].blocks;
       own |= wanted.own;
       note_whole(call, i, rule.inputs[i], wanted);
       Tensor input = part(call.inputs[i], wanted);
@@ -510,25 +606,29 @@ class Partitioner {
     }
     std::vector<Spec> specs;
     for (std::size_t o = 0; o < call.outputs.size(); ++o) {
-      Spec spec = cut_by(rule.outputs[o], types.outputs[o]);
+      Spec spec = cut_by(rule.outputs[o], rule.inner_outputs[o], types.outputs[o]);
       spec.partial = kept;
       for (const auto& [letter, of_letter] : axes.all())
         if (std::islower(static_cast<unsigned char>(letter)) != 0 &&
-            rule.outputs[o].find(letter) == std::string::npos)
+            rule.outputs[o].find(letter) == std::string::npos &&
+            rule.inner_outputs[o].find(letter) == std::string::npos)
           spec.partial |= of_letter;
       if (!rule.own_letters().empty())
         for (const char letter : rule.own_outputs[o]) spec.own |= axes.of(letter);
       else
         spec.own = own - spec.partial;
       if (!rule.own_outputs[o].empty()) spec.partial = spec.partial - spec.own;
+      if (spec.own.has(AxisName::seq))
+        for (const auto& [letter, of_letter] : axes.all())
+          if (of_letter.has(AxisName::seq)) spec.blocks = axes.blocks_of(letter);
       specs.push_back(std::move(spec));
     }
     kernels::Attrs attrs = call.attrs;
     if (attrs.has("shape")) attrs.set("shape", local_type(type(call.outputs[0]), specs[0], mesh_).shape);
-    std::vector<Tensor> outputs =
-        contract.local
-            ? contract.local({builder_, types.view(call), inputs, attrs, cuts_of_letters(rule, types, axes)})
-            : builder_.call(call.op, inputs, attrs);
+    std::vector<Tensor> outputs = contract.local
+                                      ? contract.local({builder_, types.view(call), inputs, attrs,
+                                                        cuts_of_letters(rule, types, axes), attention_})
+                                      : builder_.call(call.op, inputs, attrs);
     // Where ranks share a place of a dimension, each has a summand of it.
     for (std::size_t o = 0; o < outputs.size(); ++o)
       for (std::size_t d = 0; d < rule.outputs[o].size(); ++d) {
@@ -548,7 +648,8 @@ class Partitioner {
     for (const auto& [letter, of_letter] : axes.all()) {
       if (of_letter.empty()) continue;
       kernels::Cut& cut = cuts[letter];
-      cut = {to_string(of_letter), mesh_.place(of_letter), mesh_.size(of_letter)};
+      cut = {to_string(of_letter),  mesh_.place(of_letter), mesh_.size(of_letter), 0, 0,
+             axes.blocks_of(letter)};
       for (std::size_t i = 0; i < rule.inputs.size(); ++i)
         if (const std::size_t d = rule.inputs[i].find(letter); d != std::string::npos)
           set_part(cut, types.inputs[i].shape[d], of_letter);
@@ -659,6 +760,7 @@ class Partitioner {
   const kernels::Program& source_;
   const kernels::Catalog& catalog_;
   const Topology& mesh_;
+  const std::string& attention_;
   AxisSet axes_;  // the axis pipeline divides programs, and not values
   Partitioned result_;
   kernels::Builder builder_;
@@ -673,16 +775,18 @@ class Partitioner {
 }  // namespace
 
 void check_axes(const Topology& mesh) {
-  const AxisSet missing = mesh.all() - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::model;
+  const AxisSet missing =
+      mesh.all() - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::seq - AxisName::model;
   if (!missing.empty())
-    throw hal::Error("mesh " + mesh.text(), "only the axes pipeline, data, fsdp and model are built yet",
+    throw hal::Error("mesh " + mesh.text(), "only the axes pipeline, data, fsdp, seq and model are built yet",
                      to_string(missing));
 }
 
-Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh) {
+Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh,
+                      const std::string& attention) {
   check_axes(mesh);
   // The axis pipeline is that of stages.h.
-  if (!(mesh.all() - AxisName::pipeline).empty()) return Partitioner(program, catalog, mesh).run();
+  if (!(mesh.all() - AxisName::pipeline).empty()) return Partitioner(program, catalog, mesh, attention).run();
   for (const Call& call : program.calls) rule_of(program, call, catalog);
   return {std::move(program), {}, {}};
 }

@@ -32,16 +32,19 @@ struct Partitioned {
 
 // Divides a program over the ranks of a mesh, from its inputs on: a call computes along the dimensions in which its inputs are
 // cut, as its partition rule allows; what does not suit is moved between ranks in front of it (convert_spec.h).
-//   inputs of rows     cut by rows over data and fsdp (Step::logits has them whole)
+//   inputs of rows     cut by rows over data and fsdp, and by tokens over seq (Step::logits has them whole)
 //   parameters         cut over model along heads, kv_heads, mlp and vocab; ranges of their elements over fsdp, gathered where
 //                      they are read
 //   activations        as the parameters make them; what is summed over model, such as the output of a block, is cut by rows
 //                      over model, gathered in front of the next product (sequence parallelism)
+//                      rows and tokens in one dimension are cut over seq sequence by sequence (Spec::blocks)
 //   optimizer states   cut like their parameters, and ranges over all axes that do not cut them; parameters are updated by
 //                      ranges, each element by one rank
 //   sums of gradients  like these where there is fsdp; else every rank has a summand
 // Ranges are of f32 values with at least as many elements as there are ranks. Over one rank the program stays as it is. Throws
 // Error where a rule does not suit its call (kernels/core/partition_rule.h), and for sizes that the mesh does not divide.
-Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh);
+// `attention` is the way in which attention is divided over the axis seq, LocalArgs::method: gather, all_to_all or ring.
+Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh,
+                      const std::string& attention = "gather");
 
 }  // namespace meshloom::trainer

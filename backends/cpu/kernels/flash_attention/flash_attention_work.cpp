@@ -144,7 +144,7 @@ std::string flash_refusal(const kernels::CallView& call, bool bf16_pairs) {
   for (const std::int64_t size : {dims.b, dims.s, dims.t, dims.h})
     if (size > kMaxInt) return "a dimension of " + std::to_string(size) + " exceeds 32 bits";
   for (const std::int64_t width : {dims.left, dims.right})
-    if (width > kMaxInt && width < kernels::kUnlimited)
+    if (std::abs(width) > kMaxInt && width < kernels::kUnlimited)
       return "a window of " + std::to_string(width) + " exceeds 32 bits";
   return {};
 }

@@ -26,7 +26,7 @@ struct FlashWork {
   kernels::AttentionDropout dropout;  // without the words of rng_state
   std::int32_t bf16_pairs;  // q, k, v, o and their gradients are bf16 and are multiplied as bf16 pairs
 
-  static constexpr std::int32_t kUnlimitedSide = -1;
+  static constexpr std::int32_t kUnlimitedSide = INT32_MIN;
 
   std::int64_t tiles_q() const { return ceil_div(s, tile_q); }
   std::int64_t tiles_k() const { return ceil_div(t, tile_k); }
