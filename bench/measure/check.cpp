@@ -126,8 +126,10 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
     const auto note = [&](const std::vector<std::string>& dims, const std::vector<TensorType>& types) {
       for (std::size_t t = 0; t < types.size(); ++t)
         for (std::size_t d = 0; d < types[t].shape.size(); ++d) {
-          // Over an upper-case letter the op adds up, and rows that a shard sorts by itself stay together.
-          if (dims[t][d] < 'a' || dims[t][d] > 'z' || own.count(dims[t][d]) != 0) continue;
+          // Over an upper-case letter the op looks at the place, and rows that a shard sorts or counts by itself stay together.
+          if (dims[t][d] < 'a' || dims[t][d] > 'z' || own.count(dims[t][d]) != 0 ||
+              rule.units.count(dims[t][d]) != 0)
+            continue;
           const auto [it, fresh] = units.emplace(dims[t][d], types[t].shape[d]);
           if (!fresh) it->second = std::min(it->second, types[t].shape[d]);
         }

@@ -1,6 +1,8 @@
 // How the dimensions of a call's inputs and outputs correspond.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -14,6 +16,9 @@ struct PartitionRule {
   std::vector<std::string> inputs, outputs;
   // The letters in braces behind them, whose shards have inputs and outputs of their own ("n.{n}"); "" = none.
   std::vector<std::string> own_inputs, own_outputs;
+
+  // The letters that are cut into multiples of more than one place.
+  std::map<char, std::int64_t> units;
 
   std::set<char> own_letters() const;  // all in braces
 };
