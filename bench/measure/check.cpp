@@ -129,10 +129,12 @@ Checker::Checker(const Workload& workload, const std::vector<HostTensor>& inputs
     const auto note = [&](const std::vector<std::string>& dims, const std::vector<TensorType>& types) {
       for (std::size_t t = 0; t < types.size(); ++t)
         for (std::size_t d = 0; d < types[t].shape.size(); ++d) {
-          // Places under an upper-case letter are not alike, and rows that a shard sorts by itself stay together; the second
-          // letter of a dimension of two, "(bs)", is whole.
+          // Places under an upper-case letter are not alike, and rows that a shard sorts or counts by itself stay together; the
+          // second letter of a dimension of two, "(bs)", is whole.
           if (inner.count(dims[t][d]) != 0) continue;
-          if (dims[t][d] < 'a' || dims[t][d] > 'z' || own.count(dims[t][d]) != 0) continue;
+          if (dims[t][d] < 'a' || dims[t][d] > 'z' || own.count(dims[t][d]) != 0 ||
+              rule.units.count(dims[t][d]) != 0)
+            continue;
           const auto [it, fresh] = units.emplace(dims[t][d], types[t].shape[d]);
           if (!fresh) it->second = std::min(it->second, types[t].shape[d]);
         }

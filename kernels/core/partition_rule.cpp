@@ -51,6 +51,22 @@ std::vector<std::string> take_groups(std::vector<std::string>& parts, const std:
   return inner;
 }
 
+// Removes the numbers behind letters of inputs, and keeps them.
+void take_units(std::vector<std::string>& parts, std::map<char, std::int64_t>& units) {
+  for (std::string& part : parts) {
+    std::string letters;
+    for (const char c : part) {
+      if (c < '0' || c > '9') {
+        letters += c;
+      } else if (!letters.empty()) {
+        std::int64_t& unit = units[letters.back()];
+        unit = 10 * unit + (c - '0');
+      }
+    }
+    part = std::move(letters);
+  }
+}
+
 // Checks the letters of the inputs or of the outputs of one call; `sizes` has the letters seen so far.
 void check_side(const std::string& where, const std::string& rule, const std::vector<std::string>& parts,
                 const std::vector<TensorType>& types, std::map<char, std::int64_t>& sizes) {
@@ -89,7 +105,10 @@ PartitionRule partition_rule(const Contract& contract, const CallView& call, con
   const std::size_t arrow = text.find("->");
   if (arrow == std::string::npos)
     throw hal::Error(where, "a partition rule must read \"inputs->outputs\"", "'" + text + "'");
-  PartitionRule rule{split(text.substr(0, arrow)), split(text.substr(arrow + 2)), {}, {}, {}, {}};
+  PartitionRule rule;
+  rule.inputs = split(text.substr(0, arrow));
+  rule.outputs = split(text.substr(arrow + 2));
+  take_units(rule.inputs, rule.units);
   rule.own_inputs = take_braces(rule.inputs);
   rule.own_outputs = take_braces(rule.outputs);
   rule.inner_inputs = take_groups(rule.inputs, where, text);

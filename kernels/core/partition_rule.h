@@ -1,6 +1,8 @@
 // How the dimensions of a call's inputs and outputs correspond.
 #pragma once
 
+#include <cstdint>
+#include <map>
 #include <set>
 #include <string>
 #include <vector>
@@ -17,6 +19,9 @@ struct PartitionRule {
   // Of a dimension that has two letters, "(bs)", the second: every place of b has all places of s behind one another. The
   // first stands above; '.' = the dimension has one.
   std::vector<std::string> inner_inputs, inner_outputs;
+
+  // The letters that are cut into multiples of more than one place.
+  std::map<char, std::int64_t> units;
 
   std::set<char> own_letters() const;  // all in braces
 };

@@ -12,7 +12,7 @@ namespace {
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("dropout", inputs, attrs);
   rules.inputs({"x", "rng_state"});
-  rules.attributes({"rate", "key", "rows", "share"});
+  rules.attributes({"rate", "key", "rows", "share"}, {"whole", "at"});
   rules.floating(0);
   rules.rank(0, 1, 8);
   rules.dtype(1, DType::i32);
@@ -23,9 +23,23 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   const std::int64_t rows = rules.integer("rows"), share = rules.integer("share");
   rules.require(rows > 0 && share > 0, "rows and share must be positive",
                 std::to_string(rows) + " and " + std::to_string(share));
-  rules.require(rules[0].elements() % (rows * share) == 0,
+  TensorType whole = rules[0];
+  rules.require(attrs.has("whole") == attrs.has("at"), "whole and at stand together",
+                "one without the other");
+  if (attrs.has("whole")) {
+    whole.shape = rules.list("whole");
+    const Shape at = rules.list("at"), part = rules[0].shape;
+    bool inside = whole.shape.size() == part.size() && at.size() == part.size();
+    for (std::size_t d = 0; inside && d < at.size(); ++d) {
+      inside = at[d] >= 0 && at[d] + part[d] <= whole.shape[d];
+      if (d > 0 && d + 1 < at.size()) inside = inside && part[d] == whole.shape[d];
+    }
+    rules.require(inside, "x must be a part, along its first and last dimension, of whole from at on",
+                  to_string(rules[0]) + " in " + to_string(whole.shape) + " from " + to_string(at) + " on");
+  }
+  rules.require(whole.elements() % (rows * share) == 0,
                 "x must hold a whole number of shares in each of " + std::to_string(rows) + " rows",
-                to_string(rules[0]) + " with a share of " + std::to_string(share));
+                to_string(whole) + " with a share of " + std::to_string(share));
   return {rules[0]};
 }
 
@@ -37,10 +51,11 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   const auto* rng_state = inputs[1].as<std::int32_t>();
   const auto seed = static_cast<std::uint32_t>(rng_state[0]), step = static_cast<std::uint32_t>(rng_state[1]);
   const std::uint64_t first = static_cast<std::uint64_t>(static_cast<std::uint32_t>(rng_state[2])) *
-                              static_cast<std::uint64_t>(dims.row_words);
+                                  static_cast<std::uint64_t>(dims.row_words) +
+                              static_cast<std::uint64_t>(dims.before);
   const double keep = 1 / (1 - call.attrs.number("rate"));
   for (std::int64_t i = 0; i < dims.count; ++i) {
-    const std::uint64_t u = first + static_cast<std::uint64_t>(i / dims.share), block = u / 4;
+    const std::uint64_t u = first + static_cast<std::uint64_t>(dims.place(i) / dims.share), block = u / 4;
     const PhiloxWords words =
         philox({{static_cast<std::uint32_t>(block), static_cast<std::uint32_t>(block >> 32), step, seed}},
                dims.k0, dims.k1);
@@ -54,11 +69,27 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   return {args.builder.call1("dropout", {args.cotangents[0], args.inputs[1]}, args.call.attrs), Tensor{}};
 }
 
-// What is drawn depends on the place: the tensor stays whole.
+// What is drawn depends on the place, which `local` tells.
 std::string partition(const CallView& call) {
-  const std::string whole(static_cast<std::size_t>(call.inputs[0].rank()), '.');
-  return whole + ",.->" + whole;
+  std::string x(static_cast<std::size_t>(call.inputs[0].rank()), '.');
+  x.back() = 'F';
+  x.front() = 'N';
+  return x + ",.->" + x;
 }
+
+std::vector<Tensor> local(const LocalArgs& args) {
+  if (args.cuts.empty()) return args.builder.call(args.whole.op, args.inputs, args.attrs);
+  Attrs attrs = args.attrs;
+  if (!attrs.has("whole")) {
+    attrs.set("whole", args.whole.inputs[0].shape);
+    attrs.set("at", Shape(args.whole.inputs[0].shape.size(), 0));
+  }
+  Shape at = attrs.list("at");
+  for (const auto& [letter, cut] : args.cuts) (letter == 'N' ? at.front() : at.back()) += cut.first;
+  attrs.set("at", at);
+  return args.builder.call(args.whole.op, args.inputs, attrs);
+}
+
 Tolerance tolerance(const CallView&) { return {2 * hal::epsilon(DType::f32), 0, 0}; }
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{0, 0}}; }
@@ -79,6 +110,13 @@ Case make(std::string name, Shape shape, double rate, std::int64_t rows, std::in
           {{"rate", rate}, {"key", key}, {"rows", rows}, {"share", share}},
           slow};
 }
+// As one shard has it.
+Case part(Case whole, Shape shape, Shape at) {
+  whole.attrs.set("whole", whole.inputs[0].shape);
+  whole.attrs.set("at", std::move(at));
+  whole.inputs[0].shape = std::move(shape);
+  return whole;
+}
 std::vector<Case> cases() {
   return {make("one", {1}, 0.5, 1, 1),
           make("tail", {3, 7, 5}, 0.1, 3, 1),
@@ -87,13 +125,21 @@ std::vector<Case> cases() {
           make("none", {5, 8}, 0, 5, 1),
           make("row", {3, 65}, 0.5, 3, 65),
           make("share", {2, 6, 10}, 0.25, 2, 10),
+          part(make("rows-of", {6, 33}, 0.3, 6, 1), {3, 33}, {2, 0}),
+          part(make("columns-of", {5, 2, 40}, 0.3, 5, 1), {5, 2, 13}, {0, 0, 26}),
+          part(make("part-of-shares", {6, 4, 9}, 0.5, 3, 18), {3, 4, 5}, {2, 0, 4}),
           make("smollm2", {1024, 576}, 0.1, 8, 1, 77, true)};
 }
 Case random_case(const CaseSeed& seed) {
   Rng rng(seed);
   const std::int64_t rows = rng.integer(1, 4), draws = rng.extent(200),
                      share = rng.flip() ? 1 : rng.extent(40);
-  return make("random", {rows, draws, share}, rng.uniform(0, 0.95), rows, share, rng.integer(0, INT64_MAX));
+  Case whole =
+      make("random", {rows, draws, share}, rng.uniform(0, 0.95), rows, share, rng.integer(0, INT64_MAX));
+  if (rng.flip()) return whole;
+  const std::int64_t of_rows = rng.integer(1, rows), of_share = rng.integer(1, share);
+  return part(std::move(whole), {of_rows, draws, of_share},
+              {rng.integer(0, rows - of_rows), 0, rng.integer(0, share - of_share)});
 }
 
 }  // namespace
@@ -104,7 +150,23 @@ DropoutDims dropout_dims(const CallView& call) {
   DropoutDims dims;
   dims.count = call.inputs[0].elements();
   dims.share = call.attrs.integer("share");
-  dims.row_words = dims.count / call.attrs.integer("rows") / dims.share;
+  const Shape& part = call.inputs[0].shape;
+  const bool of_whole = call.attrs.has("whole");
+  const Shape whole = of_whole ? call.attrs.list("whole") : part;
+  dims.row_words = elements(whole) / call.attrs.integer("rows") / dims.share;
+  dims.run = dims.stride = dims.count;
+  if (of_whole) {
+    const Shape& at = call.attrs.list("at");
+    const std::int64_t columns = whole.back();
+    std::int64_t before = at.back();
+    if (whole.size() > 1) before += at.front() * (elements(whole) / whole.front());
+    if (part.back() != columns && part.size() > 1) {
+      dims.run = part.back();
+      dims.stride = columns;
+    }
+    dims.before = before / dims.share;
+    dims.rest = before % dims.share;
+  }
   dims.k0 = static_cast<std::uint32_t>(key);
   dims.k1 = static_cast<std::uint32_t>(key >> 32);
   dims.threshold = static_cast<std::uint32_t>(rate * 0x1p32);
@@ -129,6 +191,7 @@ void add_dropout(Catalog& catalog) {
                        .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
+                       .local = local,
                        .tolerance = tolerance,
                        .cases = cases,
                        .in_place = in_place,

@@ -87,11 +87,11 @@ std::string partition(const CallView& call) {
   const GroupedMatmulDims d = grouped_matmul_dims(call);
   const std::string k = d.bias ? "." : "k";  // a bias needs the whole sum
   // The offsets are those of a shard's rows.
-  return "r" + k + (d.trans_b ? "{r},.n" + k : "{r},." + k + "n") + ",.{r}" + (d.bias ? ",.n" : "") +
-         "->rn{r}";
+  return "r" + k + (d.trans_b ? "{re},en" + k : "{re},e" + k + "n") + ",.{re}" + (d.bias ? ",en" : "") +
+         "->rn{re}";
 }
-std::string partition_outer(const CallView&) { return "rm{r},rn{r},.{r}->.mn"; }
-std::string partition_sum(const CallView&) { return "rn{r},.{r}->.n"; }
+std::string partition_outer(const CallView&) { return "rm{re},rn{re},.{re}->emn"; }
+std::string partition_sum(const CallView&) { return "rn{re},.{re}->en"; }
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(grouped_matmul_dims(call).k), 8);

@@ -117,12 +117,13 @@ std::vector<Tensor> gradient_dot(const GradientArgs& args) {
 
 // Rows go anywhere: only features may be split.
 std::string partition_move(const CallView& call) {
-  // Rows sorted by group are those of a shard, as are the slots that say where.
+  // Rows sorted by group are those of a shard, as are the slots that say where. A shard that has some of the groups has the
+  // summands of these: rows of others are zeros where they are combined (grouped_matmul).
   const bool dispatch = call.op == "moe_dispatch";
-  return std::string(dispatch ? "nd,n.{n}" : "nd{n},n.{n}") + (call.inputs.size() > 2 ? ",n." : "") +
-         (dispatch ? "->nd{n}" : "->nd");
+  return std::string(dispatch ? "nd,n.{ne}" : "nd{ne},n.{ne}") + (call.inputs.size() > 2 ? ",n." : "") +
+         (dispatch ? "->nd{ne}" : "->nd");
 }
-std::string partition_dot(const CallView&) { return "n.{n},n.,n.{n}->n."; }
+std::string partition_dot(const CallView&) { return "n.{ne},n.,n.{ne}->n."; }
 
 Tolerance tolerance_spread(const CallView& call) {
   return {call.inputs.size() > 2 ? hal::epsilon(DType::f32) : 0, 0, 0};

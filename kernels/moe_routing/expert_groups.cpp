@@ -32,9 +32,12 @@ std::vector<TensorType> infer_limit(const std::vector<TensorType>& inputs, const
 std::vector<TensorType> infer_group(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("expert_groups", inputs, attrs);
   rules.inputs({"ids"});
-  rules.attributes({"groups"});
+  rules.attributes({"groups"}, {"first"});
   rules.dtype(0, DType::i32);
   rules.rank(0, 2, 2);
+  if (attrs.has("first"))
+    rules.require(rules.integer("first") >= 0, "first must not be negative",
+                  std::to_string(rules.integer("first")));
   return {rules[0], {DType::i32, {groups_of(rules) + 1}}};
 }
 
@@ -58,9 +61,10 @@ void reference_limit(const CallView& call, std::span<const ConstTensorView> inpu
 
 void reference_group(const CallView& call, std::span<const ConstTensorView> inputs,
                      std::span<const TensorView> outputs) {
-  const std::int64_t count = call.inputs[0].elements(), groups = call.attrs.integer("groups");
+  const std::int64_t count = call.inputs[0].elements(), groups = call.attrs.integer("groups"),
+                     first = first_group(call);
   const auto group_of = [&](std::int64_t i) {
-    const std::int64_t id = inputs[0].as<std::int32_t>()[i];
+    const std::int64_t id = inputs[0].as<std::int32_t>()[i] - first;
     return id >= 0 && id < groups ? id : groups;
   };
   std::int32_t next = 0;
@@ -71,8 +75,21 @@ void reference_group(const CallView& call, std::span<const ConstTensorView> inpu
   }
 }
 
-std::string partition_limit(const CallView&) { return "..->.."; }
-std::string partition_group(const CallView&) { return "n.->n.{n},.{n}"; }
+std::string partition_limit(const CallView& call) {
+  return "n" + std::to_string(call.attrs.integer("span")) + ".->n.";
+}
+std::string partition_group(const CallView&) { return "n.->n.{ne},.{ne}"; }
+
+// A shard sorts by its own groups; the rows of others are outside.
+std::vector<Tensor> local_group(const LocalArgs& args) {
+  Attrs attrs = args.attrs;
+  if (const auto found = args.cuts.find('e'); found != args.cuts.end()) {
+    const std::int64_t groups = args.attrs.integer("groups") / found->second.places;
+    attrs.set("groups", groups);
+    attrs.set("first", first_group(args.whole) + found->second.place * groups);
+  }
+  return args.builder.call(args.whole.op, args.inputs, attrs);
+}
 
 Tolerance exact(const CallView&) { return {}; }
 
@@ -92,12 +109,18 @@ struct Spec {
   std::string name;
   std::int64_t n, k, groups, capacity, span;
   bool slow = false;
+  std::int64_t first = 0;
 };
 std::vector<Spec> specs() {
-  return {{"one", 1, 1, 1, 1, 1},          {"one-group", 37, 1, 1, 20, 37},
-          {"switch", 65, 1, 8, 5, 65},     {"pairs", 96, 2, 8, 7, 32},
-          {"roomy", 31, 3, 5, 93, 31},     {"many-groups", 20, 4, 64, 2, 10},
-          {"rows", 1031, 2, 7, 300, 1031}, {"qwen3-moe", 4096, 8, 128, 320, 1024, true}};
+  return {{"one", 1, 1, 1, 1, 1},
+          {"one-group", 37, 1, 1, 20, 37},
+          {"switch", 65, 1, 8, 5, 65},
+          {"pairs", 96, 2, 8, 7, 32},
+          {"roomy", 31, 3, 5, 93, 31},
+          {"many-groups", 20, 4, 64, 2, 10},
+          {"rows", 1031, 2, 7, 300, 1031},
+          {"qwen3-moe", 4096, 8, 128, 320, 1024, true},
+          {"own", 61, 2, 8, 7, 61, false, 3}};
 }
 Case limit_case(const Spec& s) {
   return {s.name,
@@ -106,7 +129,9 @@ Case limit_case(const Spec& s) {
           s.slow};
 }
 Case group_case(const Spec& s) {
-  return {s.name, {{DType::i32, {s.n, s.k}}}, {{"groups", s.groups}}, s.slow};
+  Case result{s.name, {{DType::i32, {s.n, s.k}}}, {{"groups", s.groups}}, s.slow};
+  if (s.first > 0) result.attrs.set("first", s.first);
+  return result;
 }
 template <Case (*make)(const Spec&)>
 std::vector<Case> cases() {
@@ -120,10 +145,15 @@ Case random_case(const CaseSeed& seed) {
   Spec spec{"random", 1, rng.integer(1, 8), rng.extent(70), 1, rng.extent(130)};
   spec.n = spec.span * rng.integer(1, 3);
   spec.capacity = rng.integer(1, 2 + 2 * spec.span * spec.k / spec.groups);
+  spec.first = rng.flip() ? 0 : rng.integer(0, spec.groups);
   return make(spec);
 }
 
 }  // namespace
+
+std::int64_t first_group(const CallView& call) {
+  return call.attrs.has("first") ? call.attrs.integer("first") : 0;
+}
 
 Tensor expert_capacity(Tensor ids, std::int64_t groups, std::int64_t capacity, std::int64_t span) {
   return ids.builder->call1("expert_capacity", {ids},
@@ -154,6 +184,7 @@ void add_grouping(Catalog& catalog) {
                        .bytes = bytes_once,
                        .reference = reference_group,
                        .partition = partition_group,
+                       .local = local_group,
                        .tolerance = exact,
                        .cases = cases<group_case>,
                        .in_place = never_in_place,

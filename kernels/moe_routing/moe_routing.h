@@ -15,10 +15,10 @@ struct ExpertGroups {
 //   -1 for every id outside [0, E) and for every one beyond the first `capacity` of its group among `span`
 //   rows in succession. Within a span all first choices stand before all second choices, and so on; equal
 //   choices in the order of the rows (Lepikhin et al., 2021).
-// op "expert_groups": input ids (N, k) i32; attr groups (E); outputs slot (N, k) i32: where each choice stands
-// when all are
-//   sorted by group, those of one group in the order (n, j), those outside [0, E) at the end; offsets (E + 1)
-//   i32: group e holds the slots [offsets[e], offsets[e + 1]).
+// op "expert_groups": input ids (N, k) i32; attrs groups (E) and first (0 if there is none); outputs slot (N, k) i32: where each
+// choice stands
+//   when all are sorted by group, those of one group in the order (n, j), those outside [first, first + E) at the end; offsets
+//   (E + 1) i32: group first + e holds the slots [offsets[e], offsets[e + 1]).
 // Below, slot is a permutation of [0, N k):
 // op "moe_dispatch": inputs x (N, D), slot (N, k), then weight (N, k) where attr `weighted` (flag); output y
 // (N k, D):
@@ -33,5 +33,8 @@ ExpertGroups expert_groups(Tensor ids, std::int64_t groups);
 Tensor moe_dispatch(Tensor x, Tensor slot, Tensor weight = {});
 Tensor moe_combine(Tensor y, Tensor slot, Tensor weight = {});
 Tensor row_dot(Tensor y, Tensor x, Tensor slot);
+
+// The attribute `first` of an expert_groups call.
+std::int64_t first_group(const CallView& call);
 
 }  // namespace meshloom::kernels

@@ -2,6 +2,7 @@
 
 #include "kernels/core/catalog.h"
 #include "kernels/core/rules.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/nf4_matmul/nf4.h"
 #include "kernels/nf4_matmul/parts.h"
 #include "kernels/reduce_sum/reduce_sum.h"
@@ -61,13 +62,27 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   return result;
 }
 
-// Columns are cut by whole blocks or not at all: not at all.
+// Columns are cut by whole blocks: as many places of codes and of scales then.
 std::string partition(const CallView& call) {
   const Nf4MatmulDims d = nf4_matmul_dims(call);
-  const bool bias = d.bias >= 0, twice = d.steps >= 0;
-  const std::string rows = d.trans_b ? "n" : bias ? "." : "k";  // a bias needs the whole sum
-  return std::string(d.trans_b ? "m." : "m" + rows) + "," + rows + ".," + rows + "." +
-         (twice ? "," + rows : "") + (bias ? d.trans_b ? ",n" : ",." : "") + "->" + (d.trans_b ? "mn" : "m.");
+  const std::string columns = d.columns % d.block != 0 ? "."
+                              : d.trans_b              ? "k"
+                                                       : "K",
+                    rows = d.trans_b ? "n" : "r", of_weight = "," + rows + columns;
+  return "m" + (d.trans_b ? columns : rows) + of_weight + of_weight + (d.steps >= 0 ? "," + rows : "") +
+         (d.bias >= 0 ? "," + (d.trans_b ? rows : columns) : "") + "->m" + (d.trans_b ? rows : columns);
+}
+
+std::vector<Tensor> local(const LocalArgs& args) {
+  const Nf4MatmulDims d = nf4_matmul_dims(args.whole);
+  Attrs attrs = args.attrs;
+  if (const auto cut = args.cuts.find(d.trans_b ? 'k' : 'K'); cut != args.cuts.end())
+    attrs.set("columns", d.columns / cut->second.places);
+  std::vector<Tensor> inputs = args.inputs;
+  // One of the shards that sum adds the bias.
+  if (const auto summed = args.cuts.find(d.trans_b ? 'k' : 'r'); d.bias >= 0 && summed != args.cuts.end())
+    inputs.back() = scale(inputs.back(), summed->second.place == 0 ? 1 : 0);
+  return args.builder.call(args.whole.op, inputs, attrs);
 }
 
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
@@ -124,6 +139,7 @@ void add_nf4_matmul(Catalog& catalog) {
                        .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
+                       .local = local,
                        .tolerance = tolerance,
                        .cases = nf4_matmul_parts::cases,
                        .in_place = never_in_place,

@@ -79,9 +79,19 @@ void make_unpack_input(const CallView& call, int index, std::uint64_t seed, cons
   make_packed(nf4_unpack_dims(call).twice, index, mix(seed, static_cast<std::uint64_t>(index)), into);
 }
 
+// Columns are cut by whole blocks.
 std::string partition(const CallView& call) {
-  const std::string rows = call.inputs[0].rank() == 3 ? "en" : "n";
-  return rows + ".," + rows + "." + (nf4_unpack_dims(call).twice ? "," + rows : "") + "->" + rows + ".";
+  const Nf4UnpackDims d = nf4_unpack_dims(call);
+  const std::string rows = call.inputs[0].rank() == 3 ? "en" : "n",
+                    weight = rows + (d.columns % d.block == 0 ? "K" : ".");
+  return weight + "," + weight + (d.twice ? "," + rows : "") + "->" + weight;
+}
+
+std::vector<Tensor> local(const LocalArgs& args) {
+  Attrs attrs = args.attrs;
+  if (const auto cut = args.cuts.find('K'); cut != args.cuts.end())
+    attrs.set("columns", args.attrs.integer("columns") / cut->second.places);
+  return args.builder.call(args.whole.op, args.inputs, attrs);
 }
 
 }  // namespace
@@ -93,6 +103,7 @@ Contract unpack_contract() {
           .bytes = bytes_once,
           .reference = reference_unpack,
           .partition = partition,
+          .local = local,
           .tolerance = [](const CallView&) { return sum_tolerance(1); },
           .cases = unpack_cases,
           .in_place = never_in_place,

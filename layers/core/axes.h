@@ -13,6 +13,6 @@ constexpr char kHeads[] = "heads";       // also for heads and head_dim flattene
 constexpr char kKvHeads[] = "kv_heads";  // also for kv_heads and head_dim flattened
 constexpr char kHeadDim[] = "head_dim";
 constexpr char kMlp[] = "mlp";
-constexpr char kExpert[] = "expert";
+constexpr char kExpert[] = "expert";  // of what experts have; the columns of a router are not labelled
 
 }  // namespace meshloom::layers::axis

@@ -62,8 +62,7 @@ TopK::TopK(const Config& config, const Place& place)
   if (capacity_ && !(capacity_->factor > 0 && capacity_->min > 0))
     fail("factor and min of a capacity must be above 0",
          std::to_string(capacity_->factor) + " and " + std::to_string(capacity_->min));
-  router_ =
-      &child("router", config.router, {config.dims.input, experts_, config.dims.input_axis, axis::kExpert});
+  router_ = &child("router", config.router, {config.dims.input, experts_, config.dims.input_axis, ""});
   for (std::size_t i = 0; i < config.regularizers.size(); ++i)
     regularizers_.push_back(&child("regularizer" + std::to_string(i), config.regularizers[i], {experts_}));
 }

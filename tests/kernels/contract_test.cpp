@@ -122,6 +122,7 @@ TEST_F(Contracts, PartitionRulesMatchTheirShapes) {
       }
     };
     check(parsed.inputs, call.view().inputs, true);
+    for (const std::string& own : parsed.own_inputs) left.insert(own.begin(), own.end());
     check(parsed.outputs, call.view().outputs, false);
   });
 }

@@ -400,7 +400,7 @@ TEST(MoE, ParametersCarryTheExpertAxisAndDecayAsTheDenseOnes) {
     EXPECT_EQ(found[layer + path].axes, axes);
     EXPECT_EQ(found[layer + path].decay, decay);
   };
-  check("gating/router/weight", {4, 8}, {"expert", "embed"}, true);
+  check("gating/router/weight", {4, 8}, {"", "embed"}, true);
   check("experts/up_proj/weight", {4, 32, 8}, {"expert", "mlp", "embed"}, true);
   check("experts/up_proj/bias", {4, 32}, {"expert", "mlp"}, false);
   check("experts/down_proj/weight", {4, 8, 32}, {"expert", "embed", "mlp"}, true);

@@ -124,6 +124,51 @@ TEST_F(TrainOverRanks, ResumesToTheSameBitsAndOnOtherMeshes) {
   expect_equal("other", "whole");
 }
 
+std::string of_experts(const std::string& fields) {
+  return "--replace 'FeedForward=MoE{num_experts=4 " + fields + "}' ";
+}
+
+TEST_F(TrainOverRanks, DividedExpertsGiveTheLossesOfOneRankWithAnyRecipe) {
+  const std::vector<std::pair<std::string, double>> recipes{
+      {of_experts("gating=TopK{k=2 regularizers=[LossFreeBalancing{},LoadBalancingLoss{}]}") +
+           "--set accumulation=2",
+       1e-5},
+      {of_experts("gating=TopK{k=2 capacity=Capacity{factor=1}} shared=FeedForward{hidden_dim=64}") +
+           "--set model.decoder.stack.layer.attention.dropout=0.1",
+       1e-5},
+      {of_experts("gating=TopK{k=2}") + "--modify 'Quantize{}' --modify 'Adapt{with=Lora{rank=4}}'", 1e-5},
+      {of_experts("gating=TopK{k=2}") + "--replace 'AdamW=Muon{}'", 1e-4},
+      {of_experts("gating=TopK{k=2}") + "--set dtype=f16", 1e-3},
+  };
+  for (std::size_t i = 0; i < recipes.size(); ++i) {
+    const auto& [recipe, tolerance] = recipes[i];
+    SCOPED_TRACE(recipe);
+    const std::string one = "one" + std::to_string(i);
+    const Result alone = train(one, "--steps 6 " + recipe);
+    ASSERT_EQ(alone.code, 0) << alone.said;
+    for (const std::string mesh : {"expert=4", "expert=2,model=2", "expert=2,fsdp=2"}) {
+      const std::string name = mesh + std::to_string(i);
+      const Result over = train(name, "--steps 6 --mesh " + mesh + " " + recipe);
+      EXPECT_EQ(over.code, 0) << mesh << "\n" << over.said;
+      expect_equal(name, one, tolerance);
+    }
+  }
+}
+
+TEST_F(TrainOverRanks, CheckpointsOfExpertsGoOnOnOtherMeshes) {
+  const std::string experts = of_experts("gating=TopK{k=2}"), resume = "--steps 6 --resume --allow-rounding ";
+  ASSERT_EQ(train("one", "--steps 6 " + experts).code, 0);
+  for (const auto& [before, after] : std::vector<std::pair<std::string, std::string>>{
+           {"--mesh expert=2 ", ""}, {"--mesh fsdp=4 ", "--mesh expert=2 "}, {"", "--mesh expert=4 "}}) {
+    const std::string name = "from" + before.substr(before.find('=') + 1, 1);
+    const Result first = train(name, "--steps 3 " + before + experts);
+    ASSERT_EQ(first.code, 0) << first.said;
+    const Result resumed = train(name, resume + after + experts);
+    ASSERT_EQ(resumed.code, 0) << resumed.said;
+    expect_equal(name, "one");
+  }
+}
+
 TEST_F(TrainOverRanks, ProcessesGiveTheBitsOfThreads) {
   if (!backends::mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
@@ -204,11 +249,12 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh data=-1", "-1 needs the number of ranks"},
       {"--mesh data=-1,fsdp=-1 --ranks 4", "may have one -1"},
       {"--mesh data=-1,fsdp=3 --ranks 4", "must divide the 4 ranks; found 3"},
-      {"--mesh expert=2", "only the axes pipeline, data, fsdp, seq and model are built yet; found expert"},
       {"--mesh seq=3",
        "the axis seq must divide the 64 tokens of 'tokens'; 63 or 66 tokens would do; found seq=3"},
       {"--mesh seq=4 --set mesh.attention=all_to_all", "must divide the heads that a rank has"},
       {"--mesh seq=2 --set mesh.attention=rings", "must be gather, all_to_all or ring"},
+      {"--mesh expert=4 --replace 'FeedForward=MoE{num_experts=6}'",
+       "the axis expert must divide the 6 experts; 3 and 6 do; found expert=4"},
       {"--mesh pipeline=2", "needs at least 2 micro-batches (accumulation)"},
       {"--mesh pipeline=4 --set accumulation=4", "the model has 2 layers, so that pipeline=2 would fit"},
       {"--mesh pipeline=2 --set accumulation=2 --set mesh.schedule=interleaved",

@@ -71,7 +71,6 @@ class Composer {
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
     plan_.mesh = Topology(options.mesh, options.rank).with_shares(options.shares);
-    check_axes(plan_.mesh);
     if (plan_.mesh.ranks() > 1) check_one_device_options();
     if (plan_.mesh.size(AxisName::pipeline) > 1) pipeline_.emplace(options, plan_.mesh, catalog);
     for (std::size_t i = 0; i < options.remat.size(); ++i)

@@ -28,7 +28,7 @@
 // layers of this rank's stage and each slot (step.h). They keep "stash/<value>@<chunk>.<slot>" between them and exchange
 // "pipe/<value>", by StepPlan::schedule; inputs are "tokens@<chunk>.<slot>". What another stage has is in Plan::divided.
 //
-// Over a mesh (axes pipeline, data, fsdp, seq and model are built) the plan is that of one rank, options.rank: rows are divided, parameters,
+// Over a mesh the plan is that of one rank, options.rank: rows are divided, parameters,
 // gradients and optimizer states are ranges of their elements (Plan::divided), and metrics are the same on every rank.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is

@@ -178,7 +178,7 @@ void TrainerConfig::check() const {
     throw Error("param_dtype", "must be f32 or bf16", "'" + param_dtype + "'");
   mesh->size();
   schedule_kind_from_string(mesh->schedule);
-  check_axes(Topology(mesh->axes()));
+  static_cast<void>(Topology(mesh->axes()));
   mesh->check_shares_of(batch / accumulation);
   learner->check();
   if (const std::int64_t limit = layers::max_sequence(*model); limit > 0 && sequence > limit)

@@ -32,7 +32,7 @@ std::string fitting(const MeshConfig& mesh, std::int64_t ranks) {
 void MeshConfig::fields(layers::FieldVisitor& v) {
   v("pipeline", pipeline, {"Ranks among which the layers are divided.", layers::at_least(1)});
   v("data", data, {"Ranks among which the batch is divided, each with all parameters.", layers::at_least(1)});
-  v("expert", expert, {"Ranks among which the experts are divided.", layers::at_least(1)});
+  v("expert", expert, {"Ranks among which the batch and the experts are divided.", layers::at_least(1)});
   v("fsdp", fsdp, {"Ranks among which the batch and the parameters are divided.", layers::at_least(1)});
   v("seq", seq, {"Ranks among which the sequence is divided.", layers::at_least(1)});
   v("model", model, {"Ranks among which the features of a layer are divided.", layers::at_least(1)});
@@ -104,6 +104,9 @@ void MeshConfig::check_shares_of(std::int64_t rows) const {
     throw Error(shares.empty() ? "mesh.balance" : "mesh.shares",
                 "a pipeline has equal rows on all ranks: its layers are divided by how long they take",
                 "pipeline=" + std::to_string(pipeline));
+  if (expert > 1)
+    throw Error(shares.empty() ? "mesh.balance" : "mesh.shares",
+                "the ranks of the axis expert must have equal rows", "expert=" + std::to_string(expert));
   if (!shares.empty()) check_shares(shares, data * fsdp, rows, "mesh.shares");
 }
 

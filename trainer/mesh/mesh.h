@@ -13,7 +13,7 @@ namespace meshloom::trainer {
 struct MeshConfig : layers::ConfigOf<MeshConfig> {
   static constexpr std::string_view kName = "Mesh";
   static constexpr std::string_view kAbout =
-      "Named axes over ranks. Built are pipeline, data, fsdp, seq and model.";
+      "Named axes over ranks, whose product is the number of ranks.";
   std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 2;

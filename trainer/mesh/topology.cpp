@@ -26,9 +26,11 @@ AxisName axis_from_string(std::string_view name, const std::string& where) {
 std::string_view to_string(AxisName axis) { return kNames.at(index(axis)); }
 
 std::vector<AxisName> AxisSet::list() const {
+  static constexpr std::array<AxisName, kAxes> kOrder{AxisName::pipeline, AxisName::data, AxisName::fsdp,
+                                                      AxisName::expert,   AxisName::seq,  AxisName::model};
   std::vector<AxisName> axes;
-  for (int i = 0; i < kAxes; ++i)
-    if (has(static_cast<AxisName>(i))) axes.push_back(static_cast<AxisName>(i));
+  for (const AxisName axis : kOrder)
+    if (has(axis)) axes.push_back(axis);
   return axes;
 }
 
@@ -123,17 +125,17 @@ int Topology::place_of(int rank, AxisSet axes) const {
 std::vector<int> Topology::group(AxisSet axes) const {
   const AxisSet others = all() - axes;
   const int own = place(others);
-  std::vector<int> group;
+  std::vector<int> group(static_cast<std::size_t>(size(axes)));
   for (int rank = 0; rank < ranks(); ++rank)
-    if (place_of(rank, others) == own) group.push_back(rank);
+    if (place_of(rank, others) == own) group[static_cast<std::size_t>(place_of(rank, axes))] = rank;
   return group;
 }
 
 std::string Topology::text() const {
   std::string text;
-  for (const AxisName axis : all().list())
-    text +=
-        (text.empty() ? "" : ",") + std::string(to_string(axis)) + "=" + std::to_string(sizes_[index(axis)]);
+  for (std::size_t i = 0; i < sizes_.size(); ++i)
+    if (sizes_[i] > 1)
+      text += (text.empty() ? "" : ",") + std::string(kNames.at(i)) + "=" + std::to_string(sizes_[i]);
   return text.empty() ? "1 rank" : text;
 }
 

@@ -33,7 +33,9 @@ class AxisSet {
   AxisSet& operator|=(AxisSet other) { return *this = *this | other; }
   bool operator==(const AxisSet&) const = default;
   bool operator<(const AxisSet& other) const { return bits_ < other.bits_; }
-  std::vector<AxisName> list() const;  // in order
+  // In the order in which axes cut a dimension, the outermost first: that of the enumeration, but for expert, which comes behind
+  // data and fsdp, so that rows that are gathered over it lie side by side.
+  std::vector<AxisName> list() const;
 
  private:
   static constexpr AxisSet of(unsigned bits) {
@@ -44,10 +46,10 @@ class AxisSet {
   std::uint8_t bits_ = 0;
 };
 // The axes that divide the rows of a micro-batch.
-constexpr AxisSet kRowAxes = AxisSet(AxisName::data) | AxisName::fsdp;
+constexpr AxisSet kRowAxes = AxisSet(AxisName::data) | AxisName::expert | AxisName::fsdp;
 // Those of the axes that come before this one.
 AxisSet in_front(AxisSet axes, AxisName of);
-// "data,fsdp", the names in order; "" = none.
+// "data,fsdp", the names as list() has them; "" = none.
 std::string to_string(AxisSet axes);
 // Throws Error on an unknown name.
 AxisSet axes_from_string(std::string_view names);

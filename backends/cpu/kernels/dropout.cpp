@@ -57,32 +57,39 @@ class Words {
 void run_dropout(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t count = constants.integer(), share = constants.integer(),
-                     row_words = constants.integer();
+                     row_words = constants.integer(), before = constants.integer(),
+                     rest = constants.integer(), run = constants.integer(), stride = constants.integer();
   const std::uint32_t k0 = constants.word(), k1 = constants.word(), threshold = constants.word();
   const float scale = constants.number();
   const hal::DType dtype = constants.dtype();
   const auto* rng_state = args.at<const std::uint32_t>(1);
-  const std::uint64_t first = std::uint64_t{rng_state[2]} * static_cast<std::uint64_t>(row_words);
+  const std::uint64_t first = std::uint64_t{rng_state[2]} * static_cast<std::uint64_t>(row_words) +
+                              static_cast<std::uint64_t>(before);
   RowsIn from(args, 0, dtype);
   RowsOut to(args, 2, dtype);
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t start = item * kItem, n = std::min(kItem, count - start);
     const float* x = from.row(start, n);
     float* y = to.row(start, n);
-    Words words(rng_state[0], rng_state[1], k0, k1, first + static_cast<std::uint64_t>(start / share));
-    if (share == 1) {
-      for (std::int64_t i = 0; i < n;) {
-        const std::span<const std::uint32_t> ready = words.ready(static_cast<std::size_t>(n - i));
-        for (std::size_t j = 0; j < ready.size(); ++j)
-          y[i + static_cast<std::int64_t>(j)] =
-              ready[j] < threshold ? 0.0f : x[i + static_cast<std::int64_t>(j)] * scale;
-        i += static_cast<std::int64_t>(ready.size());
-      }
-    } else {
-      for (std::int64_t i = 0; i < n;) {
-        const std::int64_t next = std::min(n, (start + i) / share * share + share - start);
-        const bool drops = words.ready(1)[0] < threshold;
-        for (; i < next; ++i) y[i] = drops ? 0.0f : x[i] * scale;
+    for (std::int64_t i = 0; i < n;) {  // a run
+      const std::int64_t in_run = (start + i) % run, end = std::min(n, i + run - in_run);
+      std::int64_t place = rest + (start + i) / run * stride + in_run;
+      Words words(rng_state[0], rng_state[1], k0, k1, first + static_cast<std::uint64_t>(place / share));
+      if (share == 1) {
+        while (i < end) {
+          const std::span<const std::uint32_t> ready = words.ready(static_cast<std::size_t>(end - i));
+          for (std::size_t j = 0; j < ready.size(); ++j)
+            y[i + static_cast<std::int64_t>(j)] =
+                ready[j] < threshold ? 0.0f : x[i + static_cast<std::int64_t>(j)] * scale;
+          i += static_cast<std::int64_t>(ready.size());
+        }
+      } else {
+        while (i < end) {
+          const std::int64_t next = std::min(end, i + share - place % share);
+          place += next - i;
+          const bool drops = words.ready(1)[0] < threshold;
+          for (; i < next; ++i) y[i] = drops ? 0.0f : x[i] * scale;
+        }
       }
     }
     to.done();
@@ -97,6 +104,10 @@ void encode(const kernels::EncodeArgs& args) {
              .integer(dims.count)
              .integer(dims.share)
              .integer(dims.row_words)
+             .integer(dims.before)
+             .integer(dims.rest)
+             .integer(dims.run)
+             .integer(dims.stride)
              .word(dims.k0)
              .word(dims.k1)
              .word(dims.threshold)

@@ -298,6 +298,79 @@ Model with(Model model, const std::string& field, const std::string& value) {
   return model;
 }
 
+// Four experts, two for each token.
+template <typename Model>
+Model of_four_experts(Model model, const std::string& fields = "") {
+  layers::ClassTable classes;
+  layers::add_layer_classes(classes);
+  layers::replace(model, "FeedForward",
+                  "MoE{num_experts=4 " + (fields.empty() ? "gating=TopK{k=2}" : fields) + "}", classes);
+  return model;
+}
+
+const std::vector<std::vector<trainer::MeshAxis>> kExpertMeshes{{{"expert", 2}},
+                                                                {{"expert", 4}},
+                                                                {{"data", 2}, {"expert", 2}},
+                                                                {{"expert", 2}, {"fsdp", 2}},
+                                                                {{"expert", 2}, {"model", 2}},
+                                                                {{"expert", 2}, {"fsdp", 2}, {"model", 2}}};
+
+TEST(OverRanks, DividedExpertsWithSgdAreEqualToOneRank) {
+  check({.model = of_four_experts(tiny_llama()), .learner = learner<trainer::Sgd::Config>()}, kLosses,
+        kExpertMeshes);
+}
+TEST(OverRanks, DividedExpertsAreEqualToOneRank) {
+  check({.model = of_four_experts(tiny_llama(),
+                                  "gating=TopK{k=2 regularizers=[LossFreeBalancing{},"
+                                  "LoadBalancingLoss{},RouterZLoss{}]}"),
+         .accumulation = 2},
+        kMagnified, kExpertMeshes);
+}
+TEST(OverRanks, DividedExpertsOfACapacityAreEqualToOneRank) {
+  check({.model = of_four_experts(tiny_llama(), "gating=TopK{k=2 capacity=Capacity{factor=1 min=1}}"),
+         .learner = learner<trainer::Sgd::Config>()},
+        kLosses,
+        {{{"expert", 2}}, {{"expert", 4}}, {{"data", 2}, {"expert", 2}}, {{"expert", 2}, {"model", 2}}});
+}
+TEST(OverRanks, DividedExpertsBesideASharedOneAreEqualToOneRank) {
+  check({.model = of_four_experts(tiny_llama(), "gating=TopK{k=2} shared=FeedForward{hidden_dim=8}"),
+         .learner = learner<trainer::Sgd::Config>()},
+        kLosses, {{{"expert", 4}}, {{"expert", 2}, {"fsdp", 2}}, {{"expert", 2}, {"model", 2}}});
+}
+TEST(OverRanks, DividedExpertsWithBiasesAreEqualToOneRank) {
+  check({.model = of_four_experts(tiny_gpt2()), .learner = learner<trainer::Sgd::Config>()}, kLosses,
+        {{{"expert", 4}}, {{"expert", 2}, {"fsdp", 2}}, {{"expert", 2}, {"model", 2}}});
+}
+TEST(OverRanks, DividedExpertsWithMuonAreEqualToOneRank) {
+  check({.model = of_four_experts(tiny_llama()), .learner = learner<trainer::Muon::Config>()}, kMagnified,
+        {{{"expert", 2}}, {{"expert", 2}, {"fsdp", 2}}});
+}
+// Where nothing can be divided by experts, the axis divides rows alone.
+TEST(OverRanks, AModelWithoutExpertsIsDividedByRows) {
+  check({.learner = learner<trainer::Sgd::Config>()}, kLosses,
+        {{{"expert", 4}}, {{"data", 2}, {"expert", 2}}, {{"expert", 2}, {"fsdp", 2}}});
+}
+TEST(OverRanks, ExpertsOfOneRankAreItsOwn) {
+  const auto device = build().registry.open("cpu");
+  const Plan plan = trainer::compose_training(of_four_experts(tiny_llama()), adamw(),
+                                              options_of({}, {{"expert", 4}}, 1), catalog(), device->info());
+  int experts = 0;
+  for (const auto& [name, type] : plan.persistent_types)
+    if (name.find("/experts/") != std::string::npos) {
+      ++experts;
+      EXPECT_EQ(type.elements() * 4, plan.divided.at(name).whole.elements()) << name;
+    }
+  EXPECT_GT(experts, 0);
+}
+TEST(OverRanks, ExpertsThatAreNotDividedEvenlyAreRefused) {
+  const std::string message = message_of([] {
+    const auto device = build().registry.open("cpu");
+    trainer::compose_training(of_four_experts(tiny_llama()), adamw(), options_of({}, {{"expert", 3}}, 0),
+                              catalog(), device->info());
+  });
+  EXPECT_THAT(message, HasSubstr("the axis expert must divide the 4 experts; 2 and 4 do; found expert=3"));
+}
+
 template <typename Model>
 Model deep(const Model& model) {
   return with(model, "decoder.stack.num_layers", "4");
@@ -415,6 +488,13 @@ TEST(OverPipeline, MemoryIsThatOfTheSlotsInFlight) {
   const std::int64_t one = bytes(trainer::ScheduleKind::one_f_one_b, 1);
   EXPECT_EQ(bytes(trainer::ScheduleKind::gpipe, 1), 8 * one);
   EXPECT_EQ(bytes(trainer::ScheduleKind::gpipe, 0), 4 * bytes(trainer::ScheduleKind::one_f_one_b, 0));
+}
+
+TEST(OverPipeline, DividedExpertsAreEqualToOneRank) {
+  check({.model = of_four_experts(untied_llama()),
+         .learner = learner<trainer::Sgd::Config>(),
+         .accumulation = 4},
+        kLosses, {{{"pipeline", 2}, {"expert", 2}}, {{"pipeline", 2}, {"data", 2}, {"expert", 2}}});
 }
 
 TEST(OverRanks, ModelAndPipelineAreEqualToOneRank) {
@@ -562,6 +642,7 @@ TEST(OverRanks, BitsDoNotDependOnTime) {
 TEST(OverRanks, PlannedBytesAreMovedBytes) {
   Meshes meshes = kMeshes;
   meshes.push_back({{"seq", 2}});
+  meshes.push_back({{"expert", 2}, {"fsdp", 2}});
   for (const auto& mesh : meshes)
     for (const std::int64_t accumulation : {1, 2}) {
       const int ranks = Topology(mesh).ranks();
@@ -570,7 +651,8 @@ TEST(OverRanks, PlannedBytesAreMovedBytes) {
         hal::TrafficCount& count = counts[static_cast<std::size_t>(plain->rank())];
         return hal::counted(std::move(plain), count);
       };
-      const Outcome outcome = run({.accumulation = accumulation, .wrap = counted}, mesh);
+      const Outcome outcome =
+          run({.model = of_four_experts(tiny_llama()), .accumulation = accumulation, .wrap = counted}, mesh);
       for (int rank = 0; rank < ranks; ++rank) {
         SCOPED_TRACE(Topology(mesh).text() + ", rank " + std::to_string(rank));
         trainer::MovedBytes planned;
@@ -659,8 +741,6 @@ TEST(OverRanks, RefusesWhatIsNotBuilt) {
       trainer::compose_training(tiny_llama(), adamw(), options, catalog(), device->info());
     });
   };
-  EXPECT_THAT(message({{"expert", 2}}, {}),
-              HasSubstr("only the axes pipeline, data, fsdp, seq and model are built yet"));
   EXPECT_THAT(message({{"seq", 4}}, {}), HasSubstr("the axis seq must divide the "));
   EXPECT_THAT(message({{"pipeline", 2}}, {}),
               HasSubstr("a pipeline of 2 stages needs at least 2 micro-batches"));

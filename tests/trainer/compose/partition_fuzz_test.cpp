@@ -11,7 +11,9 @@
 #include "kernels/core/compare.h"
 #include "kernels/core/rng.h"
 #include "kernels/elementwise/elementwise.h"
+#include "kernels/grouped_matmul/grouped_matmul.h"
 #include "kernels/layout/layout.h"
+#include "kernels/moe_routing/moe_routing.h"
 #include "kernels/program/print.h"
 #include "kernels/program/verify.h"
 #include "kernels/reduce_sum/reduce_sum.h"
@@ -40,7 +42,11 @@ const std::vector<Mesh>& meshes() {
                                       {{"model", 2}},
                                       {{"model", 3}},
                                       {{"model", 4}},
+                                      {{"expert", 2}},
+                                      {{"expert", 3}},
                                       {{"data", 2}, {"fsdp", 2}},
+                                      {{"data", 2}, {"expert", 2}, {"fsdp", 2}},
+                                      {{"expert", 2}, {"model", 2}},
                                       {{"data", 2}, {"model", 2}},
                                       {{"fsdp", 2}, {"model", 2}},
                                       {{"seq", 2}},
@@ -84,7 +90,56 @@ class RandomPrograms {
     return std::move(fuzzed_);
   }
 
+  // A layer of experts with its gradients: rows are sorted, go through the experts, and come back.
+  Fuzzed make_experts() {
+    const std::int64_t rows = rows_of_mesh(), divided = mesh_.size(trainer::AxisName::expert);
+    const std::int64_t n = rng_.flip(0.8) ? rows * rng_.integer(1, 4) : rng_.integer(1, 20);
+    const std::int64_t k = rng_.integer(1, 3), experts = divided * rng_.integer(1, 3), d = rng_.integer(1, 9),
+                       f = 4 * rng_.integer(1, 3);
+    fuzzed_.op = "moe_combine";
+    fuzzed_.program.name = "experts";
+    Builder builder(catalog(), fuzzed_.program);
+    const auto numbers = [&](Shape shape) {
+      HostTensor value({DType::f32, std::move(shape)});
+      kernels::fill_uniform({value.type, value.data.data()}, kernels::mix(seed_, fuzzed_.inputs.size()), -1,
+                            1);
+      return value;
+    };
+    HostTensor ids({DType::i32, {n, k}});
+    for (std::int64_t i = 0; i < n * k; ++i)
+      ids.as<std::int32_t>()[i] = static_cast<std::int32_t>(rng_.integer(-1, experts - 1));
+    const auto weight = [&](Shape shape, std::size_t of_features) {
+      std::vector<std::string> axes(shape.size());
+      axes[0] = "expert";
+      if (of_features < axes.size()) axes[of_features] = "mlp";
+      return input(builder, numbers(std::move(shape)), Role::parameter, std::move(axes));
+    };
+    const Tensor x = source(builder, numbers({n, d})), dy = source(builder, numbers({n, d})),
+                 weights = source(builder, numbers({n, k})), up = weight({experts, f, d}, 1),
+                 down = weight({experts, d, f}, 2), bias = rng_.flip() ? weight({experts, f}, 1) : Tensor{};
+    const kernels::ExpertGroups groups = kernels::expert_groups(source(builder, ids), experts);
+    const Tensor in = kernels::moe_dispatch(x, groups.slot);
+    const Tensor h = kernels::grouped_matmul(in, up, groups.offsets, {.trans_b = true, .bias = bias});
+    const Tensor out = kernels::grouped_matmul(h, down, groups.offsets, {.trans_b = true});
+    builder.output(kernels::moe_combine(out, groups.slot, weights));
+    builder.phase = kernels::Phase::backward;
+    const Tensor dout = kernels::moe_dispatch(dy, groups.slot, weights),
+                 dh = kernels::grouped_matmul(dout, down, groups.offsets),
+                 din = kernels::grouped_matmul(dh, up, groups.offsets);
+    builder.output(kernels::moe_combine(din, groups.slot));
+    builder.output(kernels::row_dot(out, dy, groups.slot));
+    builder.output(kernels::grouped_outer(dout, h, groups.offsets));
+    builder.output(kernels::grouped_outer(dh, in, groups.offsets));
+    if (bias) builder.output(kernels::grouped_sum(dh, groups.offsets));
+    return std::move(fuzzed_);
+  }
+
  private:
+  std::int64_t rows_of_mesh() const {
+    return mesh_.size(trainer::AxisSet(trainer::AxisName::data) | trainer::AxisName::fsdp |
+                      trainer::AxisName::expert);
+  }
+
   Tensor input(Builder& builder, HostTensor value, Role role, std::vector<std::string> axes = {}) {
     const Tensor made =
         builder.input("input" + std::to_string(fuzzed_.inputs.size()), value.type, role, std::move(axes));
@@ -119,7 +174,7 @@ class RandomPrograms {
   Tensor source(Builder& builder, const HostTensor& value) {
     const TensorType& type = value.type;
     const bool f32 = type.dtype == DType::f32 && type.rank() > 0 && type.rank() < 4;
-    const std::int64_t rows = mesh_.size(trainer::AxisSet(trainer::AxisName::data) | trainer::AxisName::fsdp);
+    const std::int64_t rows = rows_of_mesh();
     const auto d = static_cast<std::size_t>(rng_.integer(0, std::max(type.rank() - 1, 0)));
     const std::int64_t seq = mesh_.size(trainer::AxisName::seq);
     switch (rng_.integer(0, seq > 1 ? 9 : 6)) {
@@ -139,8 +194,12 @@ class RandomPrograms {
       case 0:
         return input(builder, value, Role::state);
       case 1:
-        if (!hal::is_float(type.dtype)) break;
-        return input(builder, value, Role::parameter, label(type, d, "mlp"));
+        if (!hal::is_float(type.dtype) && type.dtype != DType::u8) break;
+        return input(
+            builder, value, Role::parameter,
+            type.rank() > 0 && type.shape[0] % mesh_.size(trainer::AxisName::expert) == 0 && rng_.flip()
+                ? label(type, 0, "expert")
+                : label(type, d, "mlp"));
       case 2: {  // an activation, cut like a parameter
         if (!f32) break;
         const Tensor parameter = input(builder, value, Role::parameter, label(type, d, "mlp"));
@@ -283,10 +342,8 @@ const std::string& method(std::uint64_t seed) {
 }
 
 // The first difference between the program over the mesh and over one rank, "" = none. `catalog` is what divides it.
-std::string difference(const kernels::Catalog& dividing, const std::string& op, const Mesh& mesh,
-                       std::uint64_t seed) {
+std::string difference(const kernels::Catalog& dividing, const Fuzzed& fuzzed, const Mesh& mesh) {
   const Topology first(mesh);
-  const Fuzzed fuzzed = RandomPrograms(first, seed).make(op);
   const Values whole = interpret(fuzzed.program, catalog(), fuzzed.inputs);
   std::vector<Rank> ranks;
   for (int r = 0; r < first.ranks(); ++r) {
@@ -342,6 +399,11 @@ std::string difference(const kernels::Catalog& dividing, const std::string& op, 
   return "";
 }
 
+std::string difference(const kernels::Catalog& dividing, const std::string& op, const Mesh& mesh,
+                       std::uint64_t seed) {
+  return difference(dividing, RandomPrograms(Topology(mesh), seed).make(op), mesh);
+}
+
 std::int64_t programs() {
   const char* count = std::getenv("MESHLOOM_FUZZ_ROUNDS");
   return count ? std::atoll(count) : 2000;
@@ -376,6 +438,30 @@ TEST(PartitionFuzz, RandomProgramsAreEqualToOneRank) {
                   << "\n"
                   << kernels::print(RandomPrograms(Topology(mesh), seed).make(op).program);
   }
+}
+
+TEST(PartitionFuzz, RandomExpertsAreEqualToOneRank) {
+  int failures = 0, divided = 0;
+  for (std::int64_t i = 0; i < programs() / 10 && failures < 4; ++i) {
+    const std::uint64_t seed = kernels::mix(5, static_cast<std::uint64_t>(i));
+    const Mesh& mesh = meshes()[seed % meshes().size()];
+    const Fuzzed fuzzed = RandomPrograms(Topology(mesh), seed).make_experts();
+    std::string text;
+    try {
+      text = difference(catalog(), fuzzed, mesh);
+      const Program program = trainer::partition(fuzzed.program, catalog(), Topology(mesh)).program;
+      divided += std::any_of(program.calls.begin(), program.calls.end(), [](const kernels::Call& call) {
+        return call.op == "expert_groups" && call.attrs.has("first");
+      });
+    } catch (const std::exception& error) {
+      text = error.what();
+    }
+    if (text.empty()) continue;
+    ++failures;
+    ADD_FAILURE() << "program " << i << " over " << Topology(mesh).text() << ": " << text << "\n"
+                  << kernels::print(fuzzed.program);
+  }
+  EXPECT_GT(divided, 10);
 }
 
 // How many of 60 programs of an op differ where its contract is wrong.

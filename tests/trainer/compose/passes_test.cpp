@@ -55,13 +55,6 @@ TEST(Partition, MeshOfOneIsTheIdentity) {
           trainer::partition(s.program, catalog(), trainer::Topology({{"data", 1}, {"model", 1}})).program));
 }
 
-TEST(Partition, RefusesAxesThatAreNotBuilt) {
-  EXPECT_THAT(message_of([] {
-                trainer::check_axes(trainer::Topology({{"data", 2}, {"expert", 2}}));
-              }),
-              HasSubstr("only the axes pipeline, data, fsdp, seq and model are built yet; found expert"));
-}
-
 TEST(Fuse, BiasResidualAndActivationJoinTheirMatmul) {
   Sketch s;
   const Tensor x = s.input("x", {6, 4}), w = s.input("w", {4, 4}), b = s.input("b", {4});

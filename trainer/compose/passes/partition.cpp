@@ -27,6 +27,7 @@ using kernels::ValueId;
 AxisSet axis_of_parameters(const std::string& logical) {
   for (const char* cut : {"heads", "kv_heads", "mlp", "vocab"})
     if (logical == cut) return AxisName::model;
+  if (logical == "expert") return AxisName::expert;
   return {};
 }
 
@@ -80,6 +81,7 @@ class Partitioner {
 
   Partitioned run() {
     check_heads();
+    check_experts();
     find_gradients();
     find_own();
     for (const ValueId id : source_.inputs) input(id);
@@ -107,6 +109,9 @@ class Partitioner {
   bool equal_parts(std::int64_t n, AxisSet axes) const {
     return n % mesh_.size(axes) == 0 && (mesh_.shares().empty() || (axes & kRowAxes).empty());
   }
+  // The axes that divide groups of rows, such as those of experts: where rows are sorted into groups, all rows of these axes are
+  // gathered, and every rank has the groups of its place.
+  AxisSet groups() const { return axes_ & AxisName::expert; }
   // Sums of gradients over micro-batches are kept whole, and added up between ranks once, unless parameters are divided.
   bool keeps_partial_sums() const { return !rows().has(AxisName::fsdp); }
 
@@ -155,18 +160,67 @@ class Partitioner {
     }
   }
 
+  // Experts are divided among the ranks of the axis expert, as many for each.
+  void check_experts() const {
+    const std::int64_t ranks = mesh_.size(AxisName::expert);
+    for (const kernels::Value& value : source_.values)
+      if (!value.axes.empty() && value.axes[0] == "expert" && value.role == kernels::Role::parameter &&
+          value.type.shape[0] % ranks != 0)
+        throw hal::Error("mesh " + mesh_.text(),
+                         "the axis expert must divide the " + std::to_string(value.type.shape[0]) +
+                             " experts; " + nearest_divisors(value.type.shape[0], ranks) + " do",
+                         "expert=" + std::to_string(ranks));
+  }
+
+  // "2 and 4": the largest number below `size` that divides n, and the smallest above.
+  static std::string nearest_divisors(std::int64_t n, std::int64_t size) {
+    std::int64_t below = std::min(size, n), above = size;
+    while (n % below != 0) --below;
+    while (above < n && n % above != 0) ++above;
+    return std::to_string(below) + (above <= n ? " and " + std::to_string(above) : "");
+  }
+
   // How a parameter, its gradient and its optimizer states are cut along dimensions.
   Spec cut_at_rest(const TensorType& type, const std::vector<std::string>& axes) const {
-    Spec spec = whole_spec(type.rank());
-    if (!hal::is_float(type.dtype)) return spec;
+    if (!hal::is_float(type.dtype)) return whole_spec(type.rank());
+    return cut_where(axes, type.rank(),
+                     [&](std::size_t d, AxisSet cut) { return type.shape[d] >= mesh_.size(cut); });
+  }
+
+  template <typename MayCut>
+  Spec cut_where(const std::vector<std::string>& axes, int rank, const MayCut& may_cut) const {
+    Spec spec = whole_spec(rank);
     AxisSet used;
     for (std::size_t d = 0; d < axes.size(); ++d) {
       const AxisSet cut = (axis_of_parameters(axes[d]) & axes_) - used;
-      if (cut.empty() || type.shape[d] < mesh_.size(cut)) continue;
+      if (cut.empty() || !may_cut(d, cut)) continue;
       spec.dims[d] = cut;
       used |= cut;
     }
     return spec;
+  }
+
+  // Bytes, such as packed weights, are not gathered along dimensions: they are cut where all that read them can do with parts.
+  Spec bytes_at_rest(const kernels::Value& value) const {
+    return cut_where(value.axes, value.type.rank(),
+                     [&](std::size_t d, AxisSet cut) { return read_in_parts(value, d, cut); });
+  }
+
+  bool read_in_parts(const kernels::Value& value, std::size_t d, AxisSet cut) const {
+    const auto divided = [&](std::int64_t size) { return size % mesh_.size(cut) == 0; };
+    for (const Call& call : source_.calls)
+      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
+        if (&source_.value(call.inputs[i]) != &value) continue;
+        const PartitionRule rule = rule_of(source_, call, catalog_);
+        const kernels::CallTypes types(source_, call);
+        const char letter = rule.inputs[i][d];
+        const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
+                                        outputs = sizes_of(letter, rule.outputs, types.outputs);
+        if (letter == '.' || !std::all_of(inputs.begin(), inputs.end(), divided) ||
+            !std::all_of(outputs.begin(), outputs.end(), divided))
+          return false;
+      }
+    return true;
   }
 
   // A gradient is made as its parameter, which is named beside it where it is used, rests.
@@ -191,7 +245,7 @@ class Partitioner {
       if (std::any_of(rule.own_inputs.begin(), rule.own_inputs.end(), named) || rule.own_letters().empty())
         continue;
       const std::int64_t rows_of_call = type(call.inputs[0]).shape[0];
-      if (divides(rows_of_call, rows_of_tokens(), mesh_) && only_own_users(call))
+      if (divides(rows_of_call, rows_of_tokens() - groups(), mesh_) && only_own_users(call))
         sorts_own_rows_.insert(&call);
     }
   }
@@ -256,7 +310,7 @@ class Partitioner {
         }
         return spec;
       case kernels::Role::parameter:
-        spec = cut_at_rest(value.type, value.axes);
+        spec = hal::is_float(value.type.dtype) ? cut_at_rest(value.type, value.axes) : bytes_at_rest(value);
         if (divisible_into_ranges(value.type, spec)) spec.flat = rows() & AxisName::fsdp;
         return spec;
       case kernels::Role::optimizer:
@@ -405,16 +459,24 @@ class Partitioner {
     return {};
   }
 
-  // How an input is cut, and would best be cut if it is a sum that is added up now: rows over the axis model, so that what
-  // follows is computed once (sequence parallelism).
+  // How an input is cut, and would best be cut if it is a sum that is added up now: rows over the axes of the sum, model and
+  // expert, so that what follows is computed once (sequence parallelism).
   std::vector<AxisSet> cuts_of(ValueId id, AxisSet kept) const {
     const Spec& spec = specs_[at(id)];
     std::vector<AxisSet> dims = spec.dims;
-    const AxisSet sums = (spec.partial - kept) & AxisName::model;
+    const AxisSet sums = (spec.partial - kept) & (groups() | AxisName::model);
     if (dims.size() >= 2 && !sums.empty() && !weights_[at(id)] &&
         divides(type(id).shape[0], dims[0] | sums, mesh_))
       dims[0] |= sums;
     return dims;
+  }
+
+  // Gives the letters in braces what shards have of their own: rows, and behind them groups of rows.
+  void give_own(LetterAxes& axes, const std::string& letters, AxisSet own,
+                std::int64_t blocks) const {
+    const AxisSet of_groups = letters.size() > 1 ? own & groups() : AxisSet();
+    axes.give(letters[0], own - of_groups, blocks);
+    if (!of_groups.empty()) axes.give(letters[1], of_groups);
   }
 
   // Gives axes that cut a dimension to its letter, or those of "(bs)": to s the axis seq where it cuts every place of b.
@@ -461,11 +523,13 @@ class Partitioner {
                      AxisSet kept) const {
     LetterAxes axes;
     if (sorts_own_rows_.count(&call) != 0)
-      axes.give(rule.inputs[0][0], rows_of_tokens(), sequences_in(types.inputs[0].shape[0]));
+      give_own(axes, rule.own_outputs[0], rows_of_tokens(), sequences_in(types.inputs[0].shape[0]));
     for (std::size_t i = 0; i < call.inputs.size(); ++i)
       if (const Spec& spec = specs_[at(call.inputs[i])]; !spec.own.empty()) {
-        const std::string& named = rule.own_inputs[i];
-        axes.give(named.empty() ? rule.inputs[i][0] : named[0], spec.own, spec.blocks);
+        if (rule.own_inputs[i].empty())
+          axes.give(rule.inputs[i][0], spec.dims[0] & spec.own, spec.blocks);
+        else
+          give_own(axes, rule.own_inputs[i], spec.own, spec.blocks);
       }
     // Rows of the whole are not cut where what they are sorted by is whole.
     const std::set<char> fixed = rule.own_letters();
@@ -506,7 +570,7 @@ class Partitioner {
       const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
                                       outputs = sizes_of(letter, rule.outputs, types.outputs);
       while (!of_letter.empty() &&
-             !(divides_all(of_letter, inputs, outputs) && can_slice(call, letter, of_letter, rule) &&
+             !(divides_all(of_letter, inputs, outputs) && in_units(letter, of_letter, inputs, rule) && can_slice(call, letter, of_letter, rule) &&
                divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
@@ -530,6 +594,14 @@ class Partitioner {
       for (std::size_t d = 0; d < names[i].size(); ++d)
         if (names[i][d] == letter) sizes.push_back(types[i].shape[d]);
     return sizes;
+  }
+
+  bool in_units(char letter, AxisSet axes, const std::vector<std::int64_t>& inputs,
+                const PartitionRule& rule) const {
+    const auto unit = rule.units.find(letter);
+    return unit == rule.units.end() || std::all_of(inputs.begin(), inputs.end(), [&](std::int64_t size) {
+             return size % (mesh_.size(axes) * unit->second) == 0;
+           });
   }
 
   bool divides_all(AxisSet axes, const std::vector<std::int64_t>& inputs,
@@ -589,6 +661,12 @@ class Partitioner {
         }
       return spec;
     };
+    // Rows that no shard sorts by itself are whole.
+    std::set<char> whole_letters = rule.own_letters();
+    if (std::any_of(whole_letters.begin(), whole_letters.end(),
+                    [&](char letter) { return !axes.of(letter).empty(); }))
+      whole_letters.clear();
+    whole_letters.insert('.');
     std::vector<Tensor> inputs;
     AxisSet own;
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
@@ -597,7 +675,7 @@ class Partitioner {
       wanted.own = specs_[at(call.inputs[i])].own;
       if (wanted.own.has(AxisName::seq)) wanted.blocks = specs_[at(call.inputs[i])].blocks;
       own |= wanted.own;
-      note_whole(call, i, rule.inputs[i], wanted);
+      note_whole(call, i, rule.inputs[i], whole_letters, wanted);
       Tensor input = part(call.inputs[i], wanted);
       for (std::size_t d = 0; d < rule.inputs[i].size(); ++d)
         if (const AxisSet cut = axes.of(rule.inputs[i][d]); shared(types.inputs[i].shape[d], cut))
@@ -667,11 +745,12 @@ class Partitioner {
   }
 
   // Keeps what an op has whole although it comes in parts, for plans to say so.
-  void note_whole(const Call& call, std::size_t i, const std::string& letters, const Spec& wanted) {
+  void note_whole(const Call& call, std::size_t i, const std::string& letters,
+                  const std::set<char>& whole_letters, const Spec& wanted) {
     const Spec& own = specs_[at(call.inputs[i])];
     if (weights_[at(call.inputs[i])] || type(call.inputs[i]).elements() < 2) return;
     for (std::size_t d = 0; d < letters.size(); ++d)
-      if (letters[d] == '.' && !own.dims[d].empty() && wanted.dims[d].empty()) {
+      if (whole_letters.count(letters[d]) != 0 && !own.dims[d].empty() && wanted.dims[d].empty()) {
         result_.made_whole.push_back({call.op, type(call.inputs[i]).bytes()});
         return;
       }
@@ -687,7 +766,9 @@ class Partitioner {
       const ValueId id = call.outputs[o];
       const Tensor& output = outputs[o];
       const Spec& spec = specs[o];
-      if (const TensorType want = local_type(type(id), spec, mesh_); output.type() != want)
+      // What a shard has of its own has the size that its groups give it.
+      if (const TensorType want = local_type(type(id), spec, mesh_);
+          (spec.own & groups()).empty() && output.type() != want)
         fail(call,
              "the part of output " + std::to_string(o) + ", " + to_string(spec) + ", must be " +
                  to_string(want),
@@ -774,17 +855,8 @@ class Partitioner {
 
 }  // namespace
 
-void check_axes(const Topology& mesh) {
-  const AxisSet missing =
-      mesh.all() - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::seq - AxisName::model;
-  if (!missing.empty())
-    throw hal::Error("mesh " + mesh.text(), "only the axes pipeline, data, fsdp, seq and model are built yet",
-                     to_string(missing));
-}
-
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh,
                       const std::string& attention) {
-  check_axes(mesh);
   // The axis pipeline is that of stages.h.
   if (!(mesh.all() - AxisName::pipeline).empty()) return Partitioner(program, catalog, mesh, attention).run();
   for (const Call& call : program.calls) rule_of(program, call, catalog);

@@ -14,9 +14,6 @@
 
 namespace meshloom::trainer {
 
-// Throws Error for axes that are not built yet.
-void check_axes(const Topology& mesh);
-
 // What came in parts, and was gathered because an op has it whole.
 struct MadeWhole {
   std::string op;
@@ -32,12 +29,14 @@ struct Partitioned {
 
 // Divides a program over the ranks of a mesh, from its inputs on: a call computes along the dimensions in which its inputs are
 // cut, as its partition rule allows; what does not suit is moved between ranks in front of it (convert_spec.h).
-//   inputs of rows     cut by rows over data and fsdp, and by tokens over seq (Step::logits has them whole)
-//   parameters         cut over model along heads, kv_heads, mlp and vocab; ranges of their elements over fsdp, gathered where
-//                      they are read
+//   inputs of rows     cut by rows over data, expert and fsdp, and by tokens over seq (Step::logits has them whole)
+//   parameters         cut over model along heads, kv_heads, mlp and vocab, and over expert along that of experts; ranges of their
+//                      elements over fsdp, gathered where they are read
 //   activations        as the parameters make them; what is summed over model, such as the output of a block, is cut by rows
 //                      over model, gathered in front of the next product (sequence parallelism)
 //                      rows and tokens in one dimension are cut over seq sequence by sequence (Spec::blocks)
+//   rows of experts    gathered over expert, sorted by every rank into the groups of its own experts; what these give is summed
+//                      over expert, and cut by rows again
 //   optimizer states   cut like their parameters, and ranges over all axes that do not cut them; parameters are updated by
 //                      ranges, each element by one rank
 //   sums of gradients  like these where there is fsdp; else every rank has a summand

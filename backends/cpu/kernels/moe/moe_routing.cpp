@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/ops.h"
+#include "kernels/moe_routing/moe_routing.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/moe/moe_routing.cpp"
@@ -66,10 +67,11 @@ void run_expert_capacity(const KernelArgs& args, std::uint32_t begin, std::uint3
 // Bindings ids (count), slot (count), offsets (groups + 1); one item: a counting sort.
 void run_expert_groups(const KernelArgs& args, std::uint32_t, std::uint32_t, int) {
   ConstantReader constants(args);
-  const std::int64_t count = constants.integer(), groups = constants.integer();
+  const std::int64_t count = constants.integer(), groups = constants.integer(), first = constants.integer();
   const auto* ids = args.at<const std::int32_t>(0);
   const auto group_of = [&](std::int64_t i) {
-    return static_cast<std::size_t>(ids[i] >= 0 && ids[i] < groups ? ids[i] : groups);
+    const std::int64_t group = ids[i] - first;
+    return static_cast<std::size_t>(group >= 0 && group < groups ? group : groups);
   };
   std::vector<std::int32_t> next(static_cast<std::size_t>(groups) + 2, 0);
   for (std::int64_t i = 0; i < count; ++i) ++next[group_of(i) + 1];
@@ -127,7 +129,10 @@ void encode_expert_capacity(const kernels::EncodeArgs& args) {
 
 void encode_expert_groups(const kernels::EncodeArgs& args) {
   record(args, "expert_groups", 1, {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
-         Constants().integer(args.call.inputs[0].elements()).integer(args.call.attrs.integer("groups")));
+         Constants()
+             .integer(args.call.inputs[0].elements())
+             .integer(args.call.attrs.integer("groups"))
+             .integer(kernels::first_group(args.call)));
 }
 
 void encode_rows(const kernels::EncodeArgs& args, const char* kernel) {

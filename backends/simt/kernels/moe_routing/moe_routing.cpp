@@ -1,4 +1,5 @@
 // Rows to their groups and back. Sorting without atomics: counts by chunk and group, their sums, then places.
+#include "kernels/moe_routing/moe_routing.h"
 #include "backends/simt/host/launch.h"
 
 namespace meshloom::backends::simt {
@@ -48,11 +49,12 @@ void encode_limit(const EncodeArgs& args) {
 void encode_group(const EncodeArgs& args) {
   const std::int64_t groups = args.call.attrs.integer("groups"), all = groups + 1,
                      chunks = chunks_of(args.call), items = chunks * all;
-  const hal::Word ids = hal::word(args.call.inputs[0].elements());
+  const hal::Word ids = hal::word(args.call.inputs[0].elements()),
+                  first = hal::word(kernels::first_group(args.call));
   launch_rows(args, items,
               {.kernel = "group_count",
                .bindings = {reads(args.inputs[0]), writes(args.workspace)},
-               .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk)}});
+               .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk), first}});
   args.commands.barrier();
   hal::Binding counts = args.workspace;
   counts.access = hal::Access::read_write;
@@ -65,7 +67,7 @@ void encode_group(const EncodeArgs& args) {
       {.kernel = "group_place",
        .bindings = {reads(args.inputs[0]), reads(args.workspace), writes(args.outputs[0]),
                     writes(args.outputs[1])},
-       .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk), hal::word(chunks)}});
+       .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk), first, hal::word(chunks)}});
 }
 
 void encode_move(const EncodeArgs& args, const char* kernel) {
