@@ -24,18 +24,17 @@ struct MeshCommandOptions {
   trainer::RecipeOptions recipe;
   std::string mesh, link = "balanced", slow, json;
   int ranks = 0, steps = 5;
-  bool quiet = false;
+  bool quiet = false, all = false;
 };
 
-int mesh_run(const trainer::Registries& registries, const MeshCommandOptions& options) {
-  OutputOptions files;
-  files.json = options.json;
-  files.check();
+// The report of one mesh over one link.
+MeshReport measured(const trainer::Registries& registries, const MeshCommandOptions& options,
+                    const std::string& mesh, const std::string& link, const trainer::StopSignals& stop) {
   MeshOptions measure;
   measure.steps = options.steps;
-  if (options.link != "balanced") measure.link = hal::parse_link(options.link, "--link");
+  if (link != "balanced") measure.link = hal::parse_link(link, "--link");
   trainer::RecipeOptions recipe = options.recipe;
-  const auto ranks = static_cast<int>(recipe.set_mesh(options.mesh, options.ranks));
+  const auto ranks = static_cast<int>(recipe.set_mesh(mesh, options.ranks));
   if (ranks < 2)
     throw Error("bench mesh", "needs at least two ranks (--mesh, --ranks)", std::to_string(ranks));
   std::map<int, double> slow;
@@ -60,14 +59,55 @@ int mesh_run(const trainer::Registries& registries, const MeshCommandOptions& op
     std::unique_ptr<hal::Device>& slowed = devices.at(static_cast<std::size_t>(rank));
     slowed = hal::slowed(std::move(slowed), factor);
   }
+  Progress progress(options.quiet);
+  measure.stopped = [&] { return stop.requested(); };
+  measure.progress = [&](int done, int total, const std::string& what) { progress.say(done, total, what); };
+  measure_mesh(config, devices, registries.catalog, measure, report);
+  return report;
+}
+
+constexpr const char* kAllMeshes[] = {"data=2",         "fsdp=2",  "model=2",       "data=4",
+                                      "fsdp=4",         "model=4", "data=2,fsdp=2", "data=2,model=2",
+                                      "fsdp=2,model=2", "data=8",  "fsdp=8",        "data=2,fsdp=2,model=2"};
+constexpr const char* kAllLinks[] = {"latency=0.2ms bandwidth=100MB/s", "latency=2ms bandwidth=20MB/s"};
+constexpr std::int64_t kAllRows = 8;  // one for each of 8 ranks
+
+int all_meshes_run(const trainer::Registries& registries, MeshCommandOptions options,
+                   const trainer::StopSignals& stop) {
+  if (!options.mesh.empty() || options.ranks > 0)
+    throw Error("--all", "must be given without --mesh and --ranks", options.mesh);
+  if (options.recipe.batch == 0) options.recipe.batch = kAllRows;
+  std::vector<MeshReport> reports;
+  for (const char* link : kAllLinks)
+    for (const char* mesh : kAllMeshes)
+      if (!stop.requested()) reports.push_back(measured(registries, options, mesh, link, stop));
+  if (!options.json.empty()) {
+    std::string list;
+    for (const MeshReport& report : reports) list += (list.empty() ? "[" : ",\n") + to_json(report);
+    list += "]\n";
+    if (options.json == "-")
+      fmt::print("{}", list);
+    else
+      write_file(options.json, list);
+  }
+  if (options.json != "-") fmt::print("{}", to_table(reports));
+  bool planned = true, stopped = stop.requested();
+  for (const MeshReport& report : reports) {
+    planned = planned && report.as_planned();
+    stopped = stopped || report.stopped;
+  }
+  if (stopped) return kStopped;
+  return planned ? kDone : kWrongResult;
+}
+
+int mesh_run(const trainer::Registries& registries, const MeshCommandOptions& options) {
+  OutputOptions files;
+  files.json = options.json;
+  files.check();
   if (const std::string note = load_note(); !note.empty()) trainer::say_note(note);
   const trainer::StopSignals stop;
-  {
-    Progress progress(options.quiet);
-    measure.stopped = [&] { return stop.requested(); };
-    measure.progress = [&](int done, int total, const std::string& what) { progress.say(done, total, what); };
-    measure_mesh(config, devices, registries.catalog, measure, report);
-  }
+  if (options.all) return all_meshes_run(registries, options, stop);
+  const MeshReport report = measured(registries, options, options.mesh, options.link, stop);
   if (options.json == "-")
     fmt::print("{}", to_json(report));
   else if (!options.json.empty())
@@ -103,6 +143,9 @@ void add_mesh(CLI::App& bench, const trainer::Registries& registries, trainer::A
       ->type_name("RANK:FACTOR");
   command->add_option("--steps", options->steps, "Steps of each kind, after a warm-up step (5)")
       ->check(CLI::Range(1, 100000));
+  command->add_flag(
+      "--all", options->all,
+      "Predict, and then run, twelve meshes of up to eight ranks over two links, and print both times");
   add_optional_file(*command, "--json", options->json,
                     "Write JSON to FILE, or to stdout instead of the table");
   command->add_flag("--quiet", options->quiet, "Print no progress on stderr");

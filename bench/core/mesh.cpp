@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <utility>
@@ -19,6 +20,7 @@
 #include "trainer/execute/agreed_error.h"
 #include "trainer/execute/session.h"
 #include "trainer/io/units.h"
+#include "trainer/planner/timeline.h"
 
 namespace meshloom::bench {
 namespace {
@@ -29,6 +31,7 @@ using trainer::Session;
 
 constexpr int kComputingSteps = 3;
 constexpr double kBalancedLatency = 100e-6;
+constexpr double kLookAgain = 200e-6;  // hal/backoff.h: a rank that waits sleeps so long between two looks
 
 trainer::Plan plan_of_rank(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
                            const hal::DeviceInfo& device, int rank) {
@@ -136,7 +139,62 @@ class MeshRun {
   MeshReport& report_;
 };
 
+// Calls take as long as they did where moves take no time: ranks share cores, which no time of a call alone knows.
+void predict(const trainer::TrainerConfig& config, const hal::Device& device, const kernels::Catalog& catalog,
+             MeshReport& report) {
+  trainer::Plan plan = plan_of_rank(config, catalog, device.info(), 0);
+  const double calls = plan.update_predicted_seconds();
+  if (calls <= 0) return;
+  for (auto& [key, planned] : plan.steps.programs)
+    for (kernels::Call& call : planned.program.calls)
+      if (call.choice) call.choice->predicted_seconds *= report.computing / calls;
+  constexpr double kUnlimited = 1e15;
+  const hal::Network network{"emulated",
+                             "",
+                             {},
+                             {{"link",
+                               0,
+                               report.link.latency + kLookAgain,
+                               0,
+                               report.link.bandwidth > 0 ? report.link.bandwidth : kUnlimited,
+                               {}}}};
+  const trainer::StepTime time = trainer::simulate_step({&plan}, network, device.info());
+  report.predicted = time.seconds;
+  report.predicted_waiting = report.computing;
+  for (const auto& [crossing, seconds] : time.moves) report.predicted_waiting += seconds;
+}
+
 }  // namespace
+
+double MeshReport::error() const {
+  const double measured = overlapping.empty() ? 0 : median(overlapping);
+  return measured > 0 && predicted > 0 ? std::abs(predicted - measured) / measured : 0;
+}
+
+double median_error(const std::vector<MeshReport>& reports) {
+  std::vector<double> errors;
+  for (const MeshReport& report : reports)
+    if (!report.overlapping.empty()) errors.push_back(report.error());
+  return errors.empty() ? 0 : median(errors);
+}
+
+std::string to_table(const std::vector<MeshReport>& reports) {
+  std::string text = fmt::format("{:<24} {:<34} {:>10} {:>10} {:>7} {:>14} {}\n", "mesh", "link", "predicted",
+                                 "measured", "error", "planned bytes", "moved");
+  for (const MeshReport& report : reports) {
+    if (report.overlapping.empty()) continue;
+    const double measured = median(report.overlapping);
+    std::int64_t planned = 0, moved = 0;
+    for (const MovedBytes& one : report.planned) planned += one.out;
+    for (const MovedBytes& one : report.moved) moved += one.out;
+    text += fmt::format("{:<24} {:<34} {:>10} {:>10} {:>+6.0f}% {:>14} {}\n", report.mesh,
+                        to_string(report.link), seconds_text(report.predicted), seconds_text(measured),
+                        100 * (report.predicted - measured) / measured, planned,
+                        report.as_planned() ? "the same" : std::to_string(moved));
+  }
+  return text +
+         fmt::format("median error {:.1f} % of {} runs\n", 100 * median_error(reports), reports.size());
+}
 
 void measure_mesh(const trainer::TrainerConfig& config,
                   const std::vector<std::unique_ptr<hal::Device>>& devices, const kernels::Catalog& catalog,
@@ -155,6 +213,7 @@ void measure_mesh(const trainer::TrainerConfig& config,
     for (const MovedBytes& planned : report.planned) most = std::max({most, planned.out, planned.in});
     report.link = {kBalancedLatency, static_cast<double>(most) / report.computing, 0};
   }
+  predict(config, *devices[0], catalog, report);
   std::vector<bool> turns;
   for (int step = 0; step < options.steps; ++step) turns.insert(turns.end(), {false, true});
   const std::vector<double> seconds = run.run(&report.link, turns, kComputingSteps + 1, all);
@@ -177,6 +236,9 @@ std::string to_text(const MeshReport& report) {
                        seconds_text(all.median), 100 * all.spread, all.noisy ? ", noisy" : "", all.samples,
                        seconds_text(all.fastest), static_cast<double>(report.tokens) / all.median);
   };
+  if (report.predicted > 0)
+    text += fmt::format("predicted   {} a step without overlap, {} with\n",
+                        seconds_text(report.predicted_waiting), seconds_text(report.predicted));
   text += line("no overlap  ", report.waiting) + line("overlap     ", report.overlapping);
   const Ratio ratio = paired_ratio(report.waiting, report.overlapping);
   text += fmt::format(
@@ -210,6 +272,8 @@ std::string to_json(const MeshReport& report) {
                   {"balanced", report.balanced}};
   json["tokens"] = report.tokens;
   json["computing_seconds"] = report.computing;
+  json["predicted_no_overlap_seconds"] = report.predicted_waiting;
+  json["predicted_seconds"] = report.predicted;
   json["no_overlap_seconds"] = report.waiting;
   json["overlap_seconds"] = report.overlapping;
   json["no_overlap_median"] = median(report.waiting);

@@ -32,6 +32,9 @@ struct MeshReport {
   bool balanced = false;    // the link was chosen so
   std::int64_t tokens = 0;  // of a step
   double computing = 0;     // seconds of a step whose moves take no time but that of copies
+  // Seconds of a step as the planner predicts it from that, the link and the plan, before it is run: with moves that wait, and
+  // that overlap.
+  double predicted_waiting = 0, predicted = 0;
   std::vector<double>
       waiting;  // seconds of a step, of the rank that takes longest: nothing runs while something moves
   std::vector<double> overlapping;                 // each behind the waiting step of the same index
@@ -41,6 +44,8 @@ struct MeshReport {
   bool stopped = false;
 
   bool as_planned() const { return moved == planned; }
+  // By how much the predicted time of a step that overlaps differs from the measured one, as a part of this; 0 = not measured.
+  double error() const;
 };
 
 // `devices` has one for each rank of the config's mesh. Random tokens are trained on. Throws Error, PeerLost.
@@ -49,6 +54,9 @@ void measure_mesh(const trainer::TrainerConfig& config,
                   const MeshOptions& options, MeshReport& report);
 
 std::string to_text(const MeshReport& report);
+// A line for each, and the median of the errors.
+std::string to_table(const std::vector<MeshReport>& reports);
+double median_error(const std::vector<MeshReport>& reports);
 std::string to_json(const MeshReport& report);
 
 }  // namespace meshloom::bench

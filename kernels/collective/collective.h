@@ -4,7 +4,7 @@
 // The ranks that take part are a group, each at a place of it. What all of them share is said on every rank:
 //   axes   the mesh axes in which the group's ranks differ, "data,fsdp"; it is a name here, and the executor knows the ranks
 //   place  this rank's place in the group
-//   sizes  elements, see below
+//   runs   elements, see below, as collective::Sizes::pairs()
 // A group of one place copies, which is what the reference does.
 #pragma once
 
@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/collective/moves.h"
 #include "kernels/program/builder.h"
 
 namespace meshloom::kernels {
@@ -23,10 +24,12 @@ struct GroupPlace {
 
 // The inputs of all places behind one another, as a tensor of this shape. Place i gives sizes[i] elements: its whole input,
 // or nothing where sizes[i] is 0.
-Tensor all_gather(Tensor x, const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape);
+Tensor all_gather(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape);
 // sizes[i * places + j] elements go from place i to place j. The input is what this place sends to 0, 1, ...; the output, of
 // this shape, is what it gets from 0, 1, ...
-Tensor all_to_all(Tensor x, const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape);
+Tensor all_to_all(Tensor x, const GroupPlace& group, const std::vector<std::int64_t>& sizes, Shape shape);
+// The all_to_all in which every place sends sizes[j] elements to place j.
+Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape);
 // The input of place i becomes the output of place (i + by) mod places. All inputs have one type.
 Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_t by);
 

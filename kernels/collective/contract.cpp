@@ -14,13 +14,7 @@ namespace meshloom::kernels {
 namespace {
 
 using collective::Move;
-
-std::int64_t sum(const std::vector<std::int64_t>& sizes, std::size_t first, std::size_t count,
-                 std::size_t stride = 1) {
-  std::int64_t total = 0;
-  for (std::size_t i = 0; i < count; ++i) total += sizes[first + i * stride];
-  return total;
-}
+using collective::Sizes;
 
 void check_group(const Rules& rules, std::int64_t places) {
   rules.rank(0, 1, 8);
@@ -34,11 +28,6 @@ void check_group(const Rules& rules, std::int64_t places) {
                 std::to_string(place));
 }
 
-void check_sizes(const Rules& rules) {
-  for (const std::int64_t size : rules.list("sizes"))
-    rules.require(size >= 0, "sizes must not be negative", std::to_string(size));
-}
-
 TensorType output_of(const Rules& rules, std::int64_t count) {
   const TensorType type{rules[0].dtype, rules.list("shape")};
   rules.require(std::all_of(type.shape.begin(), type.shape.end(), [](std::int64_t dim) { return dim > 0; }) &&
@@ -47,42 +36,44 @@ TensorType output_of(const Rules& rules, std::int64_t count) {
   return type;
 }
 
+Sizes sizes_of(const Attrs& attrs) { return Sizes::from_pairs(attrs.list("runs")); }
+
 std::vector<TensorType> infer_gather(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("all_gather", inputs, attrs);
   rules.inputs({"x"});
-  rules.attributes({"axes", "place", "sizes", "shape"});
-  const std::vector<std::int64_t> sizes = rules.list("sizes");
-  check_group(rules, static_cast<std::int64_t>(sizes.size()));
-  check_sizes(rules);
-  const std::int64_t own = sizes[static_cast<std::size_t>(rules.integer("place"))];
+  rules.attributes({"axes", "place", "runs", "shape"});
+  const Sizes sizes = Sizes::from_pairs(rules.list("runs"));
+  check_group(rules, sizes.places());
+  const std::int64_t own = sizes.at(rules.integer("place"));
   rules.require(own == 0 || own == rules[0].elements(),
                 "x must have the elements of its place, " + std::to_string(own), to_string(rules[0]));
-  return {output_of(rules, sum(sizes, 0, sizes.size()))};
+  return {output_of(rules, sizes.total())};
 }
 
-// The number of places whose all-to-all has so many sizes.
-std::size_t places_of(const std::vector<std::int64_t>& sizes) {
-  std::size_t places = 0;
-  while (places * places < sizes.size()) ++places;
-  return places;
-}
+// Whether every place sends alike, so that there are sizes for one.
+bool alike(const Sizes& sizes, std::int64_t places) { return sizes.places() == places; }
 
 std::vector<TensorType> infer_all_to_all(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("all_to_all", inputs, attrs);
   rules.inputs({"x"});
-  rules.attributes({"axes", "place", "sizes", "shape"});
-  const std::vector<std::int64_t> sizes = rules.list("sizes");
-  const std::size_t places = places_of(sizes);
-  rules.require(places * places == sizes.size(), "there must be a size for every two places",
-                std::to_string(sizes.size()));
-  check_group(rules, static_cast<std::int64_t>(places));
-  check_sizes(rules);
-  const auto place = static_cast<std::size_t>(rules.integer("place"));
-  const std::int64_t out = sum(sizes, place * places, places);
+  rules.attributes({"axes", "place", "places", "runs", "shape"});
+  const Sizes sizes = Sizes::from_pairs(rules.list("runs"));
+  const std::int64_t places = rules.integer("places");
+  check_group(rules, places);
+  rules.require(alike(sizes, places) || sizes.places() == places * places,
+                "there must be a size for every place, or for every two", std::to_string(sizes.places()));
+  const std::int64_t place = rules.integer("place");
+  std::int64_t out = sizes.total(), in = 0;
+  if (alike(sizes, places)) {
+    in = places * sizes.at(place);
+  } else {
+    out = sizes.before((place + 1) * places) - sizes.before(place * places);
+    for (std::int64_t from = 0; from < places; ++from) in += sizes.at(from * places + place);
+  }
   rules.require(out == rules[0].elements(),
                 "x must have what its place sends, " + std::to_string(out) + " elements",
                 to_string(rules[0]));
-  return {output_of(rules, sum(sizes, place, places, places))};
+  return {output_of(rules, in)};
 }
 
 std::vector<TensorType> infer_shift(const std::vector<TensorType>& inputs, const Attrs& attrs) {
@@ -94,21 +85,21 @@ std::vector<TensorType> infer_shift(const std::vector<TensorType>& inputs, const
   return {rules[0]};
 }
 
-std::vector<std::int64_t> in_bytes(const CallView& call) {
-  std::vector<std::int64_t> sizes = call.attrs.list("sizes");
-  for (std::int64_t& size : sizes) size *= static_cast<std::int64_t>(hal::size_of(call.inputs[0].dtype));
-  return sizes;
+Sizes in_bytes(const CallView& call) {
+  return sizes_of(call.attrs).times(static_cast<std::int64_t>(hal::size_of(call.inputs[0].dtype)));
 }
 
 int place_of(const CallView& call) { return static_cast<int>(call.attrs.integer("place")); }
 
 std::vector<Move> gather_moves(const CallView& call) {
-  return collective::all_gather(in_bytes(call), place_of(call));
+  return collective::gather_runs(in_bytes(call), place_of(call));
 }
 
 std::vector<Move> all_to_all_moves(const CallView& call) {
-  const std::vector<std::int64_t> sizes = in_bytes(call);
-  return collective::all_to_all(sizes, static_cast<int>(places_of(sizes)), place_of(call));
+  const Sizes sizes = in_bytes(call);
+  const std::int64_t places = call.attrs.integer("places");
+  if (alike(sizes, places)) return collective::scatter_runs(sizes, place_of(call));
+  return collective::all_to_all(sizes.list(), static_cast<int>(places), place_of(call));
 }
 
 std::vector<Move> shift_moves(const CallView& call) {
@@ -119,9 +110,8 @@ std::vector<Move> shift_moves(const CallView& call) {
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs) {
-  const std::size_t places = call.attrs.has("places") ? static_cast<std::size_t>(call.attrs.integer("places"))
-                             : call.op == "all_to_all" ? places_of(call.attrs.list("sizes"))
-                                                       : call.attrs.list("sizes").size();
+  const std::int64_t places =
+      call.attrs.has("places") ? call.attrs.integer("places") : sizes_of(call.attrs).places();
   if (places != 1)
     throw hal::Error(std::string(call.op), "a group of several places is carried out between ranks",
                      std::to_string(places) + " places");
@@ -137,30 +127,33 @@ std::string partition(const CallView& call) {
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 Tolerance exact(const CallView&) { return {}; }
 
-Case alone(std::string name, TensorType type, bool shifted) {
-  if (shifted)
-    return {std::move(name), {std::move(type)}, {{"axes", "data"}, {"place", 0}, {"places", 1}, {"by", 1}}};
-  const Attrs attrs{{"axes", "data"},
-                    {"place", 0},
-                    {"sizes", std::vector<std::int64_t>{type.elements()}},
-                    {"shape", std::vector<std::int64_t>{type.elements()}}};
+enum class Kind : std::uint8_t { gather, all_to_all, shift };
+
+Case alone(std::string name, TensorType type, Kind kind) {
+  Attrs attrs{{"axes", "data"}, {"place", 0}};
+  if (kind != Kind::gather) attrs.set("places", 1);
+  if (kind == Kind::shift) {
+    attrs.set("by", 1);
+  } else {
+    attrs.set("runs", std::vector<std::int64_t>{1, type.elements()});
+    attrs.set("shape", std::vector<std::int64_t>{type.elements()});
+  }
   return {std::move(name), {std::move(type)}, attrs};
 }
 
-template <bool shifted>
+template <Kind kind>
 std::vector<Case> cases() {
-  return {alone("one", {DType::f32, {1}}, shifted), alone("tail", {DType::f32, {7, 13}}, shifted),
-          alone("integers", {DType::i32, {3, 129}}, shifted)};
+  return {alone("one", {DType::f32, {1}}, kind), alone("tail", {DType::f32, {7, 13}}, kind),
+          alone("integers", {DType::i32, {3, 129}}, kind)};
 }
 
-template <bool shifted>
+template <Kind kind>
 Case random_case(const CaseSeed& seed) {
   Rng rng(seed);
-  return alone("random", {rng.flip(0.8) ? DType::f32 : DType::i32, {rng.extent(60), rng.extent(90)}},
-               shifted);
+  return alone("random", {rng.flip(0.8) ? DType::f32 : DType::i32, {rng.extent(60), rng.extent(90)}}, kind);
 }
 
-template <bool shifted>
+template <Kind kind>
 Contract contract_of(std::string name,
                      std::vector<TensorType> (*infer)(const std::vector<TensorType>&, const Attrs&),
                      std::vector<Move> (*moves)(const CallView&)) {
@@ -172,25 +165,34 @@ Contract contract_of(std::string name,
                   .low_precision = low_precision,
                   .partition = partition,
                   .tolerance = exact,
-                  .cases = cases<shifted>,
+                  .cases = cases<kind>,
                   .in_place = never_in_place,
-                  .random_case = random_case<shifted>,
+                  .random_case = random_case<kind>,
                   .moves = moves};
 }
 
-Attrs attrs_of(const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape) {
-  return {
-      {"axes", group.axes}, {"place", group.place}, {"sizes", std::move(sizes)}, {"shape", std::move(shape)}};
+Attrs attrs_of(const GroupPlace& group, const Sizes& sizes, Shape shape) {
+  return {{"axes", group.axes}, {"place", group.place}, {"runs", sizes.pairs()}, {"shape", std::move(shape)}};
 }
 
 }  // namespace
 
-Tensor all_gather(Tensor x, const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape) {
-  return x.builder->call1("all_gather", {x}, attrs_of(group, std::move(sizes), std::move(shape)));
+Tensor all_gather(Tensor x, const GroupPlace& group, const Sizes& sizes, Shape shape) {
+  return x.builder->call1("all_gather", {x}, attrs_of(group, sizes, std::move(shape)));
 }
 
-Tensor all_to_all(Tensor x, const GroupPlace& group, std::vector<std::int64_t> sizes, Shape shape) {
-  return x.builder->call1("all_to_all", {x}, attrs_of(group, std::move(sizes), std::move(shape)));
+Tensor all_to_all(Tensor x, const GroupPlace& group, const std::vector<std::int64_t>& sizes, Shape shape) {
+  std::int64_t places = 0;
+  while (places * places < static_cast<std::int64_t>(sizes.size())) ++places;
+  Attrs attrs = attrs_of(group, sizes, std::move(shape));
+  attrs.set("places", places);
+  return x.builder->call1("all_to_all", {x}, attrs);
+}
+
+Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const Sizes& sizes, Shape shape) {
+  Attrs attrs = attrs_of(group, sizes, std::move(shape));
+  attrs.set("places", sizes.places());
+  return x.builder->call1("all_to_all", {x}, attrs);
 }
 
 Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_t by) {
@@ -199,9 +201,9 @@ Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_
 }
 
 void add_collective(Catalog& catalog) {
-  catalog.add(contract_of<false>("all_gather", infer_gather, gather_moves));
-  catalog.add(contract_of<false>("all_to_all", infer_all_to_all, all_to_all_moves));
-  catalog.add(contract_of<true>("shift", infer_shift, shift_moves));
+  catalog.add(contract_of<Kind::gather>("all_gather", infer_gather, gather_moves));
+  catalog.add(contract_of<Kind::all_to_all>("all_to_all", infer_all_to_all, all_to_all_moves));
+  catalog.add(contract_of<Kind::shift>("shift", infer_shift, shift_moves));
 }
 
 }  // namespace meshloom::kernels

@@ -30,7 +30,147 @@ void add(std::vector<Move>& moves, const Move& move) {
 // The place at a distance, which may be negative.
 int at_distance(int place, int distance, int n) { return ((place + distance) % n + n) % n; }
 
+// Moves of the runs of peers, in which one's own place stands alone; `offset` and `bytes` are those of the first peer of a run.
+template <typename Offset>
+void add_runs(std::vector<Move>& moves, const Sizes& sizes, int place, bool out, int tensor, bool steps,
+              const Offset& offset) {
+  std::int64_t first = 0;
+  for (const Sizes::Run& run : sizes.runs()) {
+    const std::int64_t end = first + run.count;
+    const auto some = [&](std::int64_t from, std::int64_t to) {
+      from = std::max(from, first);
+      to = std::min(to, end);
+      if (from >= to || run.size == 0) return;
+      Move move{static_cast<int>(from), out, tensor, offset(from), run.size};
+      move.count = static_cast<int>(to - from);
+      move.step = steps && move.count > 1 ? run.size : 0;
+      moves.push_back(move);
+    };
+    some(first, place);
+    some(place, place + 1);
+    some(place + 1, end);
+    first = end;
+  }
+}
+
+void require_place(const char* op, const Sizes& sizes, int place) {
+  if (place < 0 || place >= sizes.places())
+    throw Error(op, fmt::format("the place must be in a group of {}", sizes.places()), std::to_string(place));
+}
+
 }  // namespace
+
+Sizes::Sizes(const std::vector<std::int64_t>& of_places) {
+  for (const std::int64_t size : of_places) add(1, size);
+}
+
+Sizes Sizes::equal(std::int64_t places, std::int64_t size) {
+  Sizes sizes;
+  sizes.add(places, size);
+  return sizes;
+}
+
+Sizes Sizes::from_pairs(const std::vector<std::int64_t>& pairs) {
+  Sizes sizes;
+  for (std::size_t i = 0; i < pairs.size(); i += 2) {
+    if (i + 1 == pairs.size() || pairs[i] < 1 || pairs[i + 1] < 0)
+      throw Error("sizes of a collective",
+                  "must be pairs of a count of places, at least 1, and a size, at least 0",
+                  fmt::format("{} numbers, of which number {} is {}", pairs.size(), i, pairs[i]));
+    sizes.add(pairs[i], pairs[i + 1]);
+  }
+  return sizes;
+}
+
+std::vector<std::int64_t> Sizes::pairs() const {
+  std::vector<std::int64_t> pairs;
+  for (const Run& run : runs_) pairs.insert(pairs.end(), {run.count, run.size});
+  return pairs;
+}
+
+std::vector<std::int64_t> Sizes::list() const {
+  std::vector<std::int64_t> list;
+  for (const Run& run : runs_) list.insert(list.end(), static_cast<std::size_t>(run.count), run.size);
+  return list;
+}
+
+void Sizes::add(std::int64_t count, std::int64_t size) {
+  if (count == 0) return;
+  if (!runs_.empty() && runs_.back().size == size)
+    runs_.back().count += count;
+  else
+    runs_.push_back({count, size});
+}
+
+std::int64_t Sizes::places() const {
+  std::int64_t places = 0;
+  for (const Run& run : runs_) places += run.count;
+  return places;
+}
+
+std::int64_t Sizes::total() const { return before(places()); }
+
+std::int64_t Sizes::at(std::int64_t place) const {
+  std::int64_t first = 0;
+  for (const Run& run : runs_) {
+    if (place >= first && place < first + run.count) return run.size;
+    first += run.count;
+  }
+  throw Error("sizes of a collective", fmt::format("the place must be one of {}", first),
+              std::to_string(place));
+}
+
+std::int64_t Sizes::before(std::int64_t place) const {
+  std::int64_t first = 0, sum = 0;
+  for (const Run& run : runs_) {
+    sum += std::clamp<std::int64_t>(place - first, 0, run.count) * run.size;
+    first += run.count;
+  }
+  return sum;
+}
+
+Sizes Sizes::times(std::int64_t factor) const {
+  Sizes sizes = *this;
+  for (Run& run : sizes.runs_) run.size *= factor;
+  return sizes;
+}
+
+std::vector<Move> gather_runs(const Sizes& sizes, int place) {
+  require_place("all_gather", sizes, place);
+  std::vector<Move> moves;
+  if (const std::int64_t own = sizes.at(place); own > 0) {
+    Sizes alike;
+    alike.add(sizes.places(), own);
+    add_runs(moves, alike, place, true, kInput, false, [](std::int64_t) { return std::int64_t{0}; });
+  }
+  add_runs(moves, sizes, place, false, kOutput, true, [&](std::int64_t from) { return sizes.before(from); });
+  return moves;
+}
+
+std::vector<Move> scatter_runs(const Sizes& sizes, int place) {
+  require_place("all_to_all", sizes, place);
+  std::vector<Move> moves;
+  add_runs(moves, sizes, place, true, kInput, true, [&](std::int64_t to) { return sizes.before(to); });
+  const std::int64_t own = sizes.at(place);
+  add_runs(moves, Sizes::equal(sizes.places(), own), place, false, kOutput, true,
+           [&](std::int64_t from) { return from * own; });
+  return moves;
+}
+
+std::vector<Move> expanded(const std::vector<Move>& moves, int n, int place) {
+  std::vector<Move> all;
+  for (const Move& move : moves)
+    for (int i = 0; i < move.count; ++i)
+      all.push_back({move.peer + i, move.out, move.tensor, move.offset + i * move.step, move.bytes});
+  std::stable_sort(all.begin(), all.end(), [&](const Move& a, const Move& b) {
+    const auto distance = [&](const Move& move) {
+      return at_distance(move.out ? move.peer : place, -(move.out ? place : move.peer), n);
+    };
+    const int left = distance(a), right = distance(b);
+    return left != right ? left < right : a.out > b.out;
+  });
+  return all;
+}
 
 std::vector<Move> all_gather(std::span<const std::int64_t> sizes, int place) {
   const int n = static_cast<int>(sizes.size());

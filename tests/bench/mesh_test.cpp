@@ -74,7 +74,7 @@ TEST(MeasuredLinks, ArePredictedByTheBusiestPort) {
   trainer::PlannedProgram& planned = plan.steps.programs[trainer::Step::train];
   plan.steps.update = {{trainer::Step::train, 2}};
   trainer::Exchange exchange;
-  exchange.moves = {{1, true, 0, 0, 1000}, {2, true, 0, 0, 1000}, {1, false, 1, 0, 3000}};
+  exchange.moved = {2000, 3000, 2, 1};
   planned.exchanges = {exchange, trainer::Exchange()};
   EXPECT_DOUBLE_EQ(trainer::predicted_move_seconds(plan, {1e-3, 1e-4, 1e6, ""}), 2 * (1e-3 + 1e-4 + 3e-3));
   EXPECT_DOUBLE_EQ(trainer::predicted_move_seconds(plan, {1e-3, 0, 0, ""}), 2 * 1e-3);

@@ -2,7 +2,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <numeric>
+
 #include "hal/error.h"
+#include "kernels/core/rng.h"
 #include "tests/mesh/ranks.h"
 #include "tests/message_of.h"
 
@@ -33,6 +36,31 @@ TEST(Moves, AreWhatTheHeaderSays) {
   EXPECT_THAT(all_to_all(pairs, 2, 1),
               testing::ElementsAre(Move{1, true, kInput, 3, 4}, Move{1, false, kOutput, 2, 4},
                                    Move{0, true, kInput, 0, 3}, Move{0, false, kOutput, 0, 2}));
+}
+
+// Runs of peers stand for the very lists, in their order.
+TEST(Moves, InRunsAreTheSame) {
+  kernels::Rng rng(7);
+  for (int round = 0; round < 200; ++round) {
+    const int n = static_cast<int>(rng.integer(1, 9));
+    std::vector<std::int64_t> list, pairs;
+    const std::int64_t most = rng.flip() ? 1 : 4;
+    for (int i = 0; i < n; ++i) list.push_back(rng.integer(0, most));
+    for (int i = 0; i < n; ++i) pairs.insert(pairs.end(), list.begin(), list.end());
+    const Sizes sizes(list);
+    EXPECT_EQ(sizes.list(), list);
+    EXPECT_EQ(Sizes::from_pairs(sizes.pairs()), sizes);
+    EXPECT_EQ(sizes.total(), std::accumulate(list.begin(), list.end(), std::int64_t{0}));
+    for (int place = 0; place < n; ++place) {
+      EXPECT_EQ(sizes.at(place), list[static_cast<std::size_t>(place)]);
+      EXPECT_EQ(expanded(gather_runs(sizes, place), n, place), all_gather(list, place));
+      EXPECT_EQ(expanded(scatter_runs(sizes, place), n, place), all_to_all(pairs, n, place));
+    }
+  }
+  EXPECT_EQ(gather_runs(Sizes::equal(32768, 4), 5).size(), 6U) << "before its own place, that, and behind";
+  EXPECT_EQ(message_of([] { Sizes::from_pairs({3}); }).substr(0, 32), "sizes of a collective: must be p");
+  EXPECT_EQ(message_of([] { gather_runs(Sizes::equal(2, 4), 2); }),
+            "all_gather: the place must be in a group of 2; found 2");
 }
 
 TEST(Moves, OfAllPlacesFitTogether) {

@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <set>
@@ -9,7 +10,13 @@
 #include "trainer/compose/compose.h"
 #include "trainer/compose/cost/measured_links.h"
 #include "trainer/compose/report.h"
+#include "trainer/config/mesh_modifiers.h"
 #include "trainer/execute/commands_of.h"
+#include "trainer/io/atomic_file.h"
+#include "trainer/planner/picture.h"
+#include "trainer/planner/search.h"
+#include "trainer/planner/timeline.h"
+#include "trainer/rules/resolve.h"
 #include "trainer/run/plan_text.h"
 #include "trainer/run/snapshots.h"
 
@@ -21,13 +28,29 @@ using OrderedJson = nlohmann::ordered_json;
 struct PlanOptions {
   RecipeOptions recipe;
   bool json = false;
-  std::string print_pass, mesh;
+  bool search = false;
+  std::string print_pass, mesh, network, trace, html;
 };
+
+struct StepPrediction {
+  const hal::Network& network;
+  StepTime time;
+  double mfu = 0;
+};
+
+OrderedJson step_json(const StepPrediction& step) {
+  OrderedJson moves = OrderedJson::array();
+  for (const auto& [crossing, seconds] : step.time.moves)
+    moves.push_back({{"level", crossing.first}, {"axes", crossing.second}, {"seconds", seconds}});
+  return {{"network", step.network.name},    {"predicted_seconds", step.time.seconds},
+          {"predicted_mfu", step.mfu},       {"critical_stage", step.time.stage},
+          {"critical_path", step.time.path}, {"moves", moves}};
+}
 
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
                 double flops, double seconds, const PlanSpeed& speed, const SubmissionSummary& submissions,
                 const PipelineSummary& pipeline, const std::vector<MemorySuggestion>& help,
-                const std::string& command) {
+                const std::string& command, const StepPrediction& step) {
   OrderedJson variants = OrderedJson::object();
   const PlanSummary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
@@ -83,6 +106,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"mesh", plan.mesh.text()},
                          {"moves", moves},
                          {"predicted_move_seconds", move_seconds},
+                         {"step", plan.mesh.ranks() > 1 ? step_json(step) : OrderedJson()},
                          {"staging_bytes", plan.staging_bytes},
                          {"memory", plan.memory},
                          {"memory_max", plan.memory_max},
@@ -92,6 +116,47 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"predicted_bubbles", pipeline.bubbles},
                          {"notes", plan.notes}};
   fmt::print("{}\n", json.dump(2));
+}
+
+// The network that is asked for, or measured between threads of this host, or that of the profile.
+hal::Network network_for(const PlanOptions& options, const hal::DeviceInfo& device) {
+  if (!options.network.empty()) return hal::find_network(options.network);
+  if (device.is_cpu)
+    if (const auto links = measured_links(); links.count(kThreadLink) != 0) {
+      const MeasuredLink& link = links.at(kThreadLink);
+      constexpr double kUnlimited = 1e15;
+      return {"measured between threads",
+              "",
+              {},
+              {{"threads", 0, link.alpha, link.gap, link.bandwidth > 0 ? link.bandwidth : kUnlimited, {}}}};
+    }
+  return hal::network_of_profile(device.profile.name);
+}
+
+// What the time rests on: "fitted", or "measured, fitted".
+std::string basis_text(const PlanSpeed& speed) {
+  std::string text;
+  for (const auto& [basis, seconds] : speed.parts) text += (text.empty() ? "" : ", ") + basis;
+  return text.empty() ? "unknown" : text;
+}
+
+std::string step_text(const TrainerConfig& config, const Plan& plan, const StepPrediction& step,
+                      const PlanSpeed& speed) {
+  if (plan.mesh.ranks() == 1) return "";
+  const StepTime& time = step.time;
+  std::string text = fmt::format(
+      "step time   predicted {:.4g} s, {:.4g} tokens/s over {} ranks{} (calls {}; moves by network {})\n",
+      time.seconds, static_cast<double>(config.batch * config.sequence) / time.seconds, plan.mesh.ranks(),
+      step.mfu > 0 ? fmt::format(", MFU {:.1f} %", 100 * step.mfu) : "", basis_text(speed),
+      step.network.name);
+  std::string path;
+  for (const auto& [what, seconds] : time.path)
+    path += fmt::format("{}{} {:.1f} %", path.empty() ? "" : ", ", what, 100 * seconds / time.seconds);
+  text += fmt::format("  critical path of stage {}: {}\n", time.stage, path);
+  for (const auto& [crossing, seconds] : time.moves)
+    text += fmt::format("  {:<12} crosses {}, {:.4g} s a step with nothing beside\n", crossing.second,
+                        crossing.first, seconds);
+  return text;
 }
 
 // The plans of the first rank of each stage; none without a pipeline.
@@ -106,9 +171,23 @@ std::vector<Plan> plans_of_stages(const TrainerConfig& config, ComposeOptions co
   return plans;
 }
 
+// Prints the best meshes for the ranks of the selector or of --mesh.
+int search_run(const Registries& registries, const PlanOptions& options, RecipeOptions recipe) {
+  const std::string command = "meshloom plan" + options.recipe.shell_arguments();
+  const TrainerConfig config = recipe.resolved(registries);
+  const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
+  const std::int64_t ranks = options.mesh.empty() ? devices_of(config.hardware) : config.mesh->size();
+  const MeshSearch search = search_meshes(config, ranks, device->info(), registries.catalog,
+                                          registries.classes, network_for(options, device->info()));
+  fmt::print("{}", search_text(search, command));
+  return search.best.empty() ? 2 : 0;
+}
+
 int plan_run(const Registries& registries, const PlanOptions& options) {
   RecipeOptions recipe = options.recipe;
   recipe.set_mesh(options.mesh, 0);
+  recipe.hardware.ranks = options.mesh.empty();
+  if (options.search) return search_run(registries, options, std::move(recipe));
   const auto [asked, config, device] = recipe.opened(registries);
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
@@ -133,8 +212,15 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   }
   const std::int64_t available_bytes = memory_limit(device->info());
   const bool fits = available_bytes <= 0 || plan.peak_bytes <= available_bytes;
-  const PipelineSummary pipeline =
-      summarize_pipeline(config, plans_of_stages(config, compose, plan, registries.catalog, device->info()));
+  const std::vector<Plan> of_stages =
+      plans_of_stages(config, compose, plan, registries.catalog, device->info());
+  const PipelineSummary pipeline = summarize_pipeline(config, of_stages);
+  const std::vector<const Plan*> stages =
+      of_stages.empty() ? std::vector<const Plan*>{&plan} : pointers_to(of_stages);
+  const hal::Network network = network_for(options, device->info());
+  const bool pictures = !options.trace.empty() || !options.html.empty();
+  StepPrediction step{network, simulate_step(stages, network, device->info(), pictures)};
+  step.mfu = mfu_of(config, stages, step.time.seconds, device->info());
   const double flops = plan.update_flops();
   const double seconds = plan.update_roofline_seconds();
   const std::string command = "meshloom plan" + recipe.shell_arguments();
@@ -146,14 +232,22 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
                                                                hal::SubmissionSettings::from_environment())
                                               : SubmissionSummary{};
     print_json(config, plan, available_bytes, fits, flops, seconds, speed_of(config, plan, device->info()),
-               submissions, pipeline, help, command);
+               submissions, pipeline, help, command, step);
   } else {
-    fmt::print("{}{}{}", plan_text(config, plan, device->info()), pipeline_text(config, pipeline),
+    fmt::print("{}{}{}{}", plan_text(config, plan, device->info()), pipeline_text(config, pipeline),
+               step_text(config, plan, step, speed_of(config, plan, device->info())),
                submissions_text(plan, registries.catalog, device->info()));
     if (!help.empty()) fmt::print("what would help, with the memory that it needs\n");
     for (const MemorySuggestion& suggestion : help)
       fmt::print("  {}\n    {}{}\n", suggestion.text(), command, suggestion.shell_arguments());
   }
+  const std::string title = (recipe.recipe.empty() ? "plan" : recipe.recipe) + " on " + config.hardware +
+                            (plan.mesh.ranks() > 1 ? ", " + plan.mesh.text() : "");
+  if (!options.trace.empty()) write_file(options.trace, step_trace(step.time, title));
+  if (!options.html.empty())
+    write_file(
+        options.html,
+        step_html(step.time, title, step_text(config, plan, step, speed_of(config, plan, device->info()))));
   std::fflush(stdout);
   try {
     require_memory(plan, compose, device->info());
@@ -181,6 +275,23 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
           "--mesh", options->mesh,
           "The ranks by axis, such as data=2,fsdp=2: the plan is that of the first rank, with what it moves")
       ->type_name("AXIS=N,...");
+  command
+      ->add_option(
+          "--network", options->network,
+          "The network between ranks, such as h100-8, tpu-v5p or ethernet-10g: what predicts the time of "
+          "moves. Without it, that of the profile, or for processors the one that bench collectives measured")
+      ->type_name("NAME");
+  command->add_flag(
+      "--search", options->search,
+      "Print the five fastest of all meshes, rematerialisations and micro-batches that fit, for the "
+      "devices that the selector names or the ranks of --mesh");
+  command
+      ->add_option("--trace", options->trace,
+                   "Write the predicted step of each stage to this file, for chrome://tracing and Perfetto")
+      ->type_name("FILE");
+  command
+      ->add_option("--html", options->html, "Write the predicted step to this file, as a page with a picture")
+      ->type_name("FILE");
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
@@ -203,6 +314,7 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
       "(fitted). Exits with 2 when the plan does not fit into the device's memory, after printing commands "
       "that would help.\n"
       "Examples:\n  meshloom plan smollm2-135m --device null --as h100   # needs no hardware\n"
+      "  meshloom plan tiny --selector null-h100-8 --batch 8 --search\n"
       "  meshloom plan smollm2-135m --device null:opencl --as rtx4090 --set dtype=bf16\n"
       "  meshloom plan --init smol --device null --as rx7900xtx --modify 'Adapt{with=Lora{rank=8}}'");
   command->callback([=, &action] { action = [=] { return plan_run(registries, *options); }; });

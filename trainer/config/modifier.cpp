@@ -2,6 +2,7 @@
 
 #include "layers/config/tree.h"
 #include "trainer/compose/rule_pattern.h"
+#include "trainer/config/mesh_modifiers.h"
 #include "trainer/config/tree_modifiers.h"
 
 namespace meshloom::trainer {
@@ -63,6 +64,7 @@ void add_modifier_classes(layers::ClassTable& classes) {
   classes.add<Fit>();
   classes.add<SetField>();
   classes.add<Chain>();
+  add_mesh_modifier_classes(classes);
   add_tree_modifier_classes(classes);
 }
 

@@ -135,6 +135,7 @@ Session::Staged Session::staged(const ProgramKey& step) {
     starts[exchange.starts].push_back(index);
     ends[exchange.call].push_back(index);
     staged.groups.push_back(plan_.mesh.group(exchange.axes));
+    staged.lists.push_back(lists_of(exchange, planned.program, catalog_, plan_.mesh));
     staged.envelopes.push_back(
         {tags.at(exchange.axes.has(AxisName::pipeline) ? 1 : 0)++, exchange.op, exchange.path});
     const std::span<std::byte> all = std::span(staging_).subspan(static_cast<std::size_t>(exchange.staged));
@@ -382,19 +383,19 @@ void Session::run_staged(Staged& staged) {
 // Reading waits for what the device has to do before.
 void Session::start(Staged& staged, std::size_t index) {
   const Exchange& exchange = staged.planned->exchanges[index];
-  for (const StagedRange& range : exchange.reads) {
+  for (const StagedRange& range : staged.lists[index].reads) {
     const Placement& place = staged.planned->placements[static_cast<std::size_t>(range.value)];
     device_.read(buffer(place), place.offset + range.offset, staged_bytes(exchange, range));
   }
-  staged.numbers[index] =
-      exchange_->begin(staged.groups[index], exchange.moves, staged.tensors[index], staged.envelopes[index]);
+  staged.numbers[index] = exchange_->begin(staged.groups[index], staged.lists[index].moves,
+                                           staged.tensors[index], staged.envelopes[index]);
   if (!ranks_.overlap) exchange_->end(staged.numbers[index]);
 }
 
 void Session::finish(Staged& staged, std::size_t index) {
   const Exchange& exchange = staged.planned->exchanges[index];
   exchange_->end(staged.numbers[index]);
-  for (const StagedRange& range : exchange.writes) {
+  for (const StagedRange& range : staged.lists[index].writes) {
     const Placement& place = staged.planned->placements[static_cast<std::size_t>(range.value)];
     device_.write(buffer(place), place.offset + range.offset, staged_bytes(exchange, range));
   }

@@ -91,7 +91,8 @@ class Session {
   // A program with collectives.
   struct Staged {
     const PlannedProgram* planned = nullptr;
-    std::vector<Group> groups;                                 // by exchange, as all but the last
+    std::vector<Group> groups;  // by exchange, as all but the last
+    std::vector<ExchangeLists> lists;
     std::vector<hal::Envelope> envelopes;                      // their tags count the exchanges
     std::vector<std::array<std::span<std::byte>, 2>> tensors;  // kInput, kOutput
     std::vector<std::uint64_t> numbers;                        // on their way

@@ -110,10 +110,14 @@ int Topology::size(AxisSet axes) const {
   return static_cast<int>(size);
 }
 
-int Topology::coordinate(int rank, AxisName axis) const {
+std::int64_t Topology::stride(AxisName axis) const {
   std::int64_t inner = 1;
   for (std::size_t i = index(axis) + 1; i < sizes_.size(); ++i) inner *= sizes_[i];
-  return static_cast<int>(rank / inner % sizes_[index(axis)]);
+  return inner;
+}
+
+int Topology::coordinate(int rank, AxisName axis) const {
+  return static_cast<int>(rank / stride(axis) % sizes_[index(axis)]);
 }
 
 int Topology::place_of(int rank, AxisSet axes) const {
@@ -123,11 +127,16 @@ int Topology::place_of(int rank, AxisSet axes) const {
 }
 
 std::vector<int> Topology::group(AxisSet axes) const {
-  const AxisSet others = all() - axes;
-  const int own = place(others);
-  std::vector<int> group(static_cast<std::size_t>(size(axes)));
-  for (int rank = 0; rank < ranks(); ++rank)
-    if (place_of(rank, others) == own) group[static_cast<std::size_t>(place_of(rank, axes))] = rank;
+  int first = rank_;
+  for (const AxisName axis : axes.list()) first -= coordinate(rank_, axis) * static_cast<int>(stride(axis));
+  std::vector<int> group{first};
+  for (const AxisName axis : axes.list()) {
+    std::vector<int> next;
+    for (const int rank : group)
+      for (std::int64_t i = 0; i < sizes_[index(axis)]; ++i)
+        next.push_back(rank + static_cast<int>(i * stride(axis)));
+    group = std::move(next);
+  }
   return group;
 }
 

@@ -80,6 +80,8 @@ class Topology {
   int place(AxisSet axes) const { return place_of(rank_, axes); }
   int place_of(int rank, AxisSet axes) const;
   const std::vector<std::int64_t>& shares() const { return shares_; }
+  // How far apart the numbers of two ranks are that are neighbours along this axis.
+  std::int64_t stride(AxisName axis) const;
   // The ranks that differ from this one in these axes only, by place.
   std::vector<int> group(AxisSet axes) const;
   std::string text() const;  // "data=2,fsdp=2"; "1 rank" where there is one only

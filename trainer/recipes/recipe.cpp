@@ -18,6 +18,9 @@ const std::vector<Recipe>& recipes() {
       {"smollm2-135m", "the shape of SmolLM2 135M", smollm2_135m},
       {"llama-1b", "the shape of Llama 3.2 1B", llama_1b},
       {"llama2-7b", "the shape of Llama 2 7B", llama2_7b},
+      {"qwen3-30b-a3b", "the shape of Qwen3 30B-A3B, with 128 experts", qwen3_30b_a3b, true},
+      {"llama2-70b", "the shape of Llama 2 70B", llama2_70b, true},
+      {"dense-150b", "a dense Llama of 150 G parameters", dense_150b, true},
   };
   return all;
 }

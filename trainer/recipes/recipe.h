@@ -12,6 +12,7 @@ namespace meshloom::trainer {
 struct Recipe {
   std::string name, about;
   TrainerConfig (*make)() = nullptr;
+  bool for_mesh = false;  // it needs the memory of many devices
 };
 
 // Smallest first.
@@ -27,6 +28,9 @@ TrainerConfig gpt2_124m();
 TrainerConfig smollm2_135m();
 TrainerConfig llama_1b();
 TrainerConfig llama2_7b();
+TrainerConfig qwen3_30b_a3b();
+TrainerConfig llama2_70b();
+TrainerConfig dense_150b();
 
 // All recipes use AdamW with a warm-up and a cosine schedule over the run's steps.
 struct Optimization {

@@ -8,6 +8,7 @@
 #include "layers/config/tree.h"
 #include "trainer/compose/regex.h"
 #include "trainer/compose/tuning/tuning.h"
+#include "trainer/config/mesh_modifiers.h"
 #include "trainer/rules/apply.h"
 #include "trainer/rules/hardware_rule.h"
 #include "trainer/rules/place.h"
@@ -90,8 +91,11 @@ void apply_hardware_rule(TrainerConfig& config, const HardwareRequest& request, 
   }
   const TrainerConfig before = config;
   result.hardware_rule = rule->name;
+  std::vector<layers::Child<ModifierConfig>> modifiers = rule->config.modifiers;
+  if (!request.ranks || before.mesh->size() > 1)
+    std::erase_if(modifiers, [](const auto& one) { return one.template as<MeshModifier>() != nullptr; });
   try {
-    result.changes = apply_modifiers(config, rule->config.modifiers, "modifiers", classes).changes;
+    result.changes = apply_modifiers(config, modifiers, "modifiers", classes).changes;
   } catch (const Error& error) {
     throw Error(located(rule->file, rule->lines, error.where()), error.rule(), error.found());
   }
@@ -110,6 +114,9 @@ void apply_hardware_rule(TrainerConfig& config, const HardwareRequest& request, 
     if (const std::string value = layers::get(config, path); value != layers::get(before, path))
       changed += (changed.empty() ? "" : ", ") + std::string(path) + " = " + value;
   }
+  if (const std::string mesh = Topology(config.mesh->axes()).text();
+      mesh != Topology(before.mesh->axes()).text())
+    changed += (changed.empty() ? "mesh " : ", mesh ") + mesh;
   if (!changed.empty())
     result.notes.push_back("hardware rule '" + rule->name + "' sets " + changed +
                            "; --set hardware_rules=false leaves the recipe as it is");
@@ -132,7 +139,7 @@ void choose_hardware(TrainerConfig& config, const HardwareRequest& request, cons
     check_profile(config.device, selector.profile, registry);
     config.profile = selector.profile;
     result.hardware = to_string(selector);
-    if (selector.devices > 1)
+    if (selector.devices > 1 && !request.ranks)
       result.notes.push_back(where + ": names " + std::to_string(selector.devices) +
                              " devices to the mesh rules; this run uses one of them");
     return;

@@ -23,6 +23,8 @@ struct HardwareRequest {
   std::string as;        // a profile's name
   // Paths of fields that the user set, which the program's own rules leave alone.
   std::vector<std::string> fixed;
+  // Whether the devices of the selector are the ranks of the run, so that a rule of the program may make a mesh of them.
+  bool ranks = false;
 };
 
 struct Resolution {

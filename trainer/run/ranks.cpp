@@ -166,7 +166,7 @@ void require_same_moves(hal::Transport& transport, const Plan& plan, const kerne
           {std::move(group),
            fmt::format("{} in '{}', {} of {}, move {}", call.op, call.path,
                        hal::to_string(planned.program.value(call.inputs.at(0)).type.dtype),
-                       call.attrs.has("sizes") ? kernels::to_string(call.attrs.list("sizes")) : "equal parts",
+                       call.attrs.has("runs") ? kernels::to_string(call.attrs.list("runs")) : "equal parts",
                        number)});
       own.back().value += fmt::format(" of the program {}", planned.program.name);
     }

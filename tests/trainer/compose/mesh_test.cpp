@@ -684,7 +684,9 @@ void exchange_once(Session& session, hal::Transport& transport) {
   const auto sent = static_cast<std::size_t>(first.sent_bytes);
   const std::array<std::span<std::byte>, 2> tensors{std::span(bytes).first(sent),
                                                     std::span(bytes).subspan(sent)};
-  trainer::exchange(transport, session.plan().mesh.group(first.axes), first.moves, tensors,
+  const trainer::ExchangeLists lists = trainer::lists_of(
+      first, session.plan().steps.at(trainer::Step::train).program, catalog(), session.plan().mesh);
+  trainer::exchange(transport, session.plan().mesh.group(first.axes), lists.moves, tensors,
                     {0, first.op, first.path}, 60);
 }
 

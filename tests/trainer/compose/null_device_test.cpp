@@ -92,8 +92,9 @@ TEST_P(NullAs, PlansAsTheDeviceThatItDescribes) {
     EXPECT_FALSE(null->info().computes);
     for (const trainer::Recipe& recipe : trainer::recipes())
       for (const char* dtype : {"f32", "bf16"})
-        EXPECT_EQ(difference(decisions(recipe, dtype, *real), decisions(recipe, dtype, *null)), "")
-            << GetParam() << " as " << profile << ", " << recipe.name << " in " << dtype;
+        if (!recipe.for_mesh)
+          EXPECT_EQ(difference(decisions(recipe, dtype, *real), decisions(recipe, dtype, *null)), "")
+              << GetParam() << " as " << profile << ", " << recipe.name << " in " << dtype;
   }
 }
 

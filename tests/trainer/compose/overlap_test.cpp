@@ -85,7 +85,7 @@ TEST(Overlap, GathersStartARegionAheadAndReductionsEndARegionLater) {
     const std::string own = "stack/layer" + std::to_string(layer);
     EXPECT_EQ(gather.op, "all_gather");
     EXPECT_EQ(gather.path, own + "/a and 1 more");
-    EXPECT_EQ(gather.moves.size(), 2U) << "one message each way";
+    EXPECT_EQ(gather.moved, (trainer::MovedBytes{64, 64, 1, 1})) << "one message each way";
     EXPECT_EQ(gather.sent_bytes, 64);
     EXPECT_EQ(gather.received_bytes, 64);
     if (layer > 1)
@@ -164,6 +164,16 @@ TEST(Exchanges, SendWhatIsTheSameOnce) {
   EXPECT_EQ(exchanges[1].received_bytes, 8);
   const auto moved = trainer::moved_bytes(exchanges);
   EXPECT_EQ(moved.at("data"), (trainer::MovedBytes{2 * 24 + 5 * 4, 8 + 8, 4, 2}));
+  for (const Exchange& exchange : exchanges) {
+    trainer::MovedBytes listed;
+    for (const kernels::collective::Move& move :
+         trainer::lists_of(exchange, program, catalog(), mesh).moves) {
+      EXPECT_EQ(move.count, 1);
+      listed +=
+          move.out ? trainer::MovedBytes{move.bytes, 0, 1, 0} : trainer::MovedBytes{0, move.bytes, 0, 1};
+    }
+    EXPECT_EQ(exchange.moved, listed);
+  }
 }
 
 }  // namespace

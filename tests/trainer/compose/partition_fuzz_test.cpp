@@ -284,10 +284,10 @@ class Rank {
     }
     return nullptr;
   }
-  std::vector<kernels::collective::Move> moves() const {
+  std::vector<kernels::collective::Move> moves(int places, int place) const {
     const kernels::Call& call = program_.calls[next_];
     const kernels::CallTypes types(program_, call);
-    return catalog_.contract(call.op).moves(types.view(call));
+    return kernels::collective::expanded(catalog_.contract(call.op).moves(types.view(call)), places, place);
   }
   const HostTensor& sent() const { return values_.at(program_.calls[next_].inputs[0]); }
   TensorType received() const { return program_.value(program_.calls[next_].outputs[0]).type; }
@@ -315,7 +315,8 @@ void exchange(std::vector<Rank>& ranks, const Mesh& mesh, const std::vector<cons
     std::vector<std::vector<kernels::collective::Move>> lists;
     std::vector<std::int64_t> bytes;
     for (const int member : group) {
-      lists.push_back(ranks[static_cast<std::size_t>(member)].moves());
+      lists.push_back(ranks[static_cast<std::size_t>(member)].moves(static_cast<int>(group.size()),
+                                                                    static_cast<int>(lists.size())));
       bytes.push_back(outputs[static_cast<std::size_t>(member)].type.bytes());
     }
     if (const std::string text = kernels::collective::mismatch(lists, bytes); !text.empty())

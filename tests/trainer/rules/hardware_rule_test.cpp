@@ -153,7 +153,7 @@ TEST_F(HardwareRules, LeaveAloneWhatWasChosen) {
   const Resolution given = on(config, "null-h100-1", {"dtype"});
   EXPECT_EQ(config.dtype, "f32") << "the user's choice";
   ASSERT_EQ(given.notes.size(), 1u);
-  EXPECT_EQ(given.notes[0], "hardware rule 'gpu': dtype stays \"f32\", as it was given");
+  EXPECT_EQ(given.notes[0], "hardware rule 'nvidia-node': dtype stays \"f32\", as it was given");
 
   config = tiny();
   config.hardware_rules = false;
@@ -172,9 +172,9 @@ TEST_F(HardwareRules, AreSaid) {
   TrainerConfig config = tiny();
   const Resolution resolution = on(config, "null-h100-1");
   ASSERT_EQ(resolution.notes.size(), 1u);
-  EXPECT_EQ(
-      resolution.notes[0],
-      "hardware rule 'gpu' sets dtype = \"bf16\"; --set hardware_rules=false leaves the recipe as it is");
+  EXPECT_EQ(resolution.notes[0],
+            "hardware rule 'nvidia-node' sets dtype = \"bf16\"; --set hardware_rules=false leaves the recipe "
+            "as it is");
   // What is resolved stays so.
   const TrainerConfig before = config;
   EXPECT_TRUE(resolve(config, {}, registry_, classes_).notes.empty());

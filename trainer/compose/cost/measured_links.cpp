@@ -102,13 +102,9 @@ double predicted_move_seconds(const Plan& plan, const MeasuredLink& link) {
   double sum = 0;
   for (const UpdateStep& part : plan.steps.update)
     for (const Exchange& exchange : plan.steps.at(part.step).exchanges) {
-      std::int64_t messages[2] = {0, 0}, bytes[2] = {0, 0};  // in, out
-      for (const kernels::collective::Move& move : exchange.moves) {
-        messages[move.out] += hal::ceil_div(move.bytes, hal::kMaxMessageBytes);
-        bytes[move.out] += move.bytes;
-      }
+      const MovedBytes& moved = exchange.moved;
       sum += static_cast<double>(part.times) *
-             seconds_of(link, std::max(messages[0], messages[1]), std::max(bytes[0], bytes[1]));
+             seconds_of(link, std::max(moved.messages_in, moved.messages_out), std::max(moved.in, moved.out));
     }
   for (const StepAction& action : plan.steps.schedule) {
     if (action.transfer < 0) continue;

@@ -17,6 +17,10 @@ namespace {
 using kernels::Shape;
 using kernels::Tensor;
 using kernels::TensorType;
+using kernels::collective::Sizes;
+
+// Of more ranks no rank gets a summand from each: they are added up along one axis after another.
+constexpr int kGatheredFromAtMost = 256;
 
 Tensor reshaped(Tensor x, const Shape& shape) { return x.shape() == shape ? x : kernels::reshape(x, shape); }
 
@@ -95,6 +99,11 @@ class Conversion {
       return run(sum_scattered(x, from, d, added), next, to);
     }
     const std::int64_t n = elements(from);
+    if (n < 4 * mesh_.size(sums) && mesh_.size(sums) > kGatheredFromAtMost) {
+      const std::vector<AxisName> axes = sums.list();
+      for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) x = summed_whole(x, n, *axis);
+      return run(x, next, to);
+    }
     // A part of each element for every rank would be less than one element.
     if (n < 4 * mesh_.size(sums) || !next.partial.empty()) return run(sum_gathered(x, sums), next, to);
     next.flat = sums;
@@ -133,17 +142,23 @@ class Conversion {
   }
 
   // The parts of a range over `outer` that the ranks which differ in `over` have of n elements: over outer | over.
-  std::vector<std::int64_t> counts(std::int64_t n, AxisSet outer, AxisSet over) const {
-    std::vector<std::int64_t> counts;
-    for (const int rank : mesh_.group(over)) counts.push_back(flat_range(n, outer | over, mesh_, rank).count);
-    return counts;
+  Sizes counts(std::int64_t n, AxisSet outer, AxisSet over) const {
+    return sizes(n, outer | over, over, flat_range);
   }
 
   // The same of a dimension.
-  std::vector<std::int64_t> dim_counts(std::int64_t n, AxisSet axes, AxisSet over) const {
-    std::vector<std::int64_t> counts;
-    for (const int rank : mesh_.group(over)) counts.push_back(dim_range(n, axes, mesh_, rank).count);
-    return counts;
+  Sizes dim_counts(std::int64_t n, AxisSet axes, AxisSet over) const {
+    return sizes(n, axes, over, dim_range);
+  }
+
+  Sizes sizes(std::int64_t n, AxisSet axes, AxisSet over,
+              Range (*range)(std::int64_t, AxisSet, const Topology&, int)) const {
+    const bool by_shares = range == dim_range && !mesh_.shares().empty() && !(axes & kRowAxes).empty();
+    if (const std::int64_t parts = mesh_.size(axes); !by_shares && n % parts == 0)
+      return Sizes::equal(mesh_.size(over), n / parts);
+    Sizes sizes;
+    for (const int rank : mesh_.group(over)) sizes.add(1, range(n, axes, mesh_, rank).count);
+    return sizes;
   }
 
   Tensor sum_ranges(Tensor x, std::int64_t n, AxisSet axes) const {
@@ -151,7 +166,7 @@ class Conversion {
     AxisSet done;
     for (const AxisSet over : {inner, axes - inner}) {
       if (over.empty()) continue;
-      const std::vector<std::int64_t> parts = counts(n, done, over);
+      const Sizes parts = counts(n, done, over);
       done |= over;
       x = scatter_sum(x, over, parts, {flat_range(n, done, mesh_, mesh_.rank()).count});
     }
@@ -159,32 +174,32 @@ class Conversion {
   }
 
   // Place i gets and adds up everybody's i-th part, which has parts[i] elements.
-  Tensor scatter_sum(Tensor x, AxisSet over, const std::vector<std::int64_t>& parts,
-                     const Shape& shape) const {
-    std::vector<std::int64_t> sizes;
-    for (std::size_t from = 0; from < parts.size(); ++from)
-      sizes.insert(sizes.end(), parts.begin(), parts.end());
-    const std::int64_t own = parts[static_cast<std::size_t>(mesh_.place(over))];
-    x = kernels::all_to_all(x, group(over), std::move(sizes), {mesh_.size(over), own});
+  Tensor scatter_sum(Tensor x, AxisSet over, const Sizes& parts, const Shape& shape) const {
+    x = kernels::all_to_all_alike(x, group(over), parts, {mesh_.size(over), parts.at(mesh_.place(over))});
     return reshaped(narrowed(kernels::reduce_sum(x, 1)), shape);
   }
 
   Tensor sum_scattered(Tensor x, const Spec& from, std::size_t d, AxisSet over) const {
     const Shape before = x.shape();
     const std::int64_t row = x.type().elements() / before[d];
-    std::vector<std::int64_t> parts = dim_counts(whole_.shape[d], from.dims[d] | over, over);
-    const std::int64_t own = parts[static_cast<std::size_t>(mesh_.place(over))];
-    for (std::int64_t& part : parts) part *= row;
+    const Sizes parts = dim_counts(whole_.shape[d], from.dims[d] | over, over);
+    const std::int64_t own = parts.at(mesh_.place(over));
     const auto [outer, size, inner] = around(before, d);
-    x = scatter_sum(dim_first(x, d), over, parts, {own, outer, inner});
+    x = scatter_sum(dim_first(x, d), over, parts.times(row), {own, outer, inner});
     return dim_back(x, d, with_dim(before, d, own));
+  }
+
+  // The whole sum on every rank.
+  Tensor summed_whole(Tensor x, std::int64_t n, AxisSet axes) const {
+    if (n < 4 * mesh_.size(axes)) return sum_gathered(x, axes);
+    const Shape shape = x.shape();
+    return reshaped(gathered(sum_ranges(x, n, axes), n, axes, {}), shape);
   }
 
   Tensor sum_gathered(Tensor x, AxisSet axes) const {
     const std::int64_t places = mesh_.size(axes), n = x.type().elements();
     const Shape shape = x.shape();
-    const Tensor all = kernels::all_gather(
-        x, group(axes), std::vector<std::int64_t>(static_cast<std::size_t>(places), n), {places, n});
+    const Tensor all = kernels::all_gather(x, group(axes), Sizes::equal(places, n), {places, n});
     return reshaped(narrowed(kernels::reduce_sum(all, 1)), shape);
   }
 
@@ -250,15 +265,14 @@ class Conversion {
 
   // Gathers a dimension over some of the axes that cut it, which `at` then lacks.
   Tensor gathered_along(Tensor x, Spec& at, std::size_t d, AxisSet over) const {
-    std::vector<std::int64_t> parts = dim_counts(whole_.shape[d], at.dims[d], over);
+    const Sizes parts = dim_counts(whole_.shape[d], at.dims[d], over);
     const std::int64_t blocks = over == AxisSet(AxisName::seq) ? own_blocks(at, d) : 1;
     at.dims[d] = at.dims[d] - over;
     const std::int64_t size = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank()).count;
     const Shape shape = with_dim(x.shape(), d, size);
     const auto [outer, own, inner] = around(x.shape(), d);
-    for (std::int64_t& part : parts) part *= outer * inner;
     const std::int64_t places = mesh_.size(over);
-    x = kernels::all_gather(dim_first(x, d), group(over), std::move(parts), {size, outer, inner});
+    x = kernels::all_gather(dim_first(x, d), group(over), parts.times(outer * inner), {size, outer, inner});
     if (blocks > 1)
       x = reshaped(kernels::permute(reshaped(x, {places, blocks, own / blocks, outer * inner}), {1, 0, 2, 3}),
                    {size, outer, inner});

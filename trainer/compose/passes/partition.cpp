@@ -31,6 +31,8 @@ AxisSet axis_of_parameters(const std::string& logical) {
   return {};
 }
 
+constexpr int kSentToAtMost = 256;  // ranks, by one
+
 PartitionRule rule_of(const kernels::Program& program, const Call& call, const kernels::Catalog& catalog) {
   return kernels::partition_rule(catalog.contract(call.op), kernels::CallTypes(program, call).view(call),
                                  "partition of program '" + program.name + "', " + call.op +
@@ -827,10 +829,19 @@ class Partitioner {
   // Unlike devices may round what every rank computes differently: all take the bits of the first.
   void copy_from_first(ValueId id, const Spec& spec) {
     const Tensor own = parts_.at({id, spec});
-    const AxisSet axes = axes_;
-    std::vector<std::int64_t> sizes(static_cast<std::size_t>(mesh_.size(axes)), 0);
-    sizes[0] = own.type().elements();
-    const Tensor copy = kernels::all_gather(own, {to_string(axes), mesh_.place(axes)}, sizes, own.shape());
+    // Where there are many ranks, those of one axis after another, so that the first does not send to all.
+    std::vector<AxisSet> steps;
+    if (mesh_.size(axes_) <= kSentToAtMost)
+      steps.push_back(axes_);
+    else
+      for (const AxisName axis : axes_.list()) steps.emplace_back(axis);
+    Tensor copy = own;
+    for (const AxisSet axes : steps) {
+      kernels::collective::Sizes sizes;
+      sizes.add(1, own.type().elements());
+      sizes.add(mesh_.size(axes) - 1, 0);
+      copy = kernels::all_gather(copy, {to_string(axes), mesh_.place(axes)}, sizes, own.shape());
+    }
     kernels::Value& old = result_.program.value(own.id);
     old.name.clear();
     old.role = kernels::Role::activation;
