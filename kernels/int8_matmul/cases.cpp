@@ -83,8 +83,12 @@ Case random_quantize(const CaseSeed& seed) {
 }
 
 std::vector<Case> cases_dequantize() {
-  return {codes("one", 1, 1),     codes("row", 1, 130),  codes("column", 41, 1),
-          codes("tail", 37, 53),  codes("blocks", 9, 256), codes("odd", 33, 1031),
+  return {codes("one", 1, 1),
+          codes("row", 1, 130),
+          codes("column", 41, 1),
+          codes("tail", 37, 53),
+          codes("blocks", 9, 256),
+          codes("odd", 33, 1031),
           codes("exchange", 4096, 256, true)};
 }
 Case random_dequantize(const CaseSeed& seed) {

@@ -40,8 +40,8 @@ void reference_dequantize(const CallView& call, std::span<const ConstTensorView>
   const std::int64_t rows = call.inputs[0].dim(0), columns = call.inputs[0].dim(1);
   for (std::int64_t r = 0; r < rows; ++r)
     for (std::int64_t c = r * columns; c < (r + 1) * columns; ++c)
-      outputs[0].as<float>()[c] = static_cast<float>(static_cast<double>(inputs[0].as<std::int8_t>()[c]) *
-                                                     inputs[1].as<float>()[r]);
+      outputs[0].as<float>()[c] =
+          static_cast<float>(static_cast<double>(inputs[0].as<std::int8_t>()[c]) * inputs[1].as<float>()[r]);
 }
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,

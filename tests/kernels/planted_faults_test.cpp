@@ -449,7 +449,8 @@ std::vector<Fault> faults() {
       {"scale_of_the_last_row", "dequantize_rows",
        [](Call& call) {
          const Int rows = call.view.inputs[0].dim(0);
-         if (rows > 1) call.take(call.after([&](Tensors& inputs) { move(inputs[1], rows - 2, rows - 1, 1); }));
+         if (rows > 1)
+           call.take(call.after([&](Tensors& inputs) { move(inputs[1], rows - 2, rows - 1, 1); }));
        }},
       {"last_element", "adamw_8bit",
        [](Call& call) {

@@ -28,8 +28,12 @@
 // layers of this rank's stage and each slot (step.h). They keep "stash/<value>@<chunk>.<slot>" between them and exchange
 // "pipe/<value>", by StepPlan::schedule; inputs are "tokens@<chunk>.<slot>". What another stage has is in Plan::divided.
 //
-// Over a mesh (axes pipeline, data, fsdp and model are built) the plan is that of one rank, options.rank: rows are divided, parameters,
+// Over a mesh (axes islands, pipeline, data, fsdp and model are built) the plan is that of one rank, options.rank: rows are divided, parameters,
 // gradients and optimizer states are ranges of their elements (Plan::divided), and metrics are the same on every rank.
+//
+// Over the axis islands every island trains by its own rows: train, accumulate and apply are those of an island alone, of its
+// parameters "island/<path>". After some updates (StepPlan::outer) the programs `outer` exchange what was learnt between islands:
+// the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
@@ -80,6 +84,15 @@ struct RematRule {
   RematPolicy policy = RematPolicy::save;
 };
 
+// How islands exchange what they have learnt (passes/islands.h).
+struct OuterOptions {
+  std::int64_t every = 50;  // updates
+  double rate = 0.7, momentum = 0.9;
+  bool nesterov = true;
+  std::int64_t parts = 1;                      // of the layers, each exchanged by itself
+  kernels::DType dtype = kernels::DType::f32;  // of what is moved: f32, bf16 or i8
+};
+
 struct ComposeOptions {
   std::int64_t batch = 1;                      // rows of one update
   std::int64_t sequence = 1;                   // tokens of one row
@@ -91,6 +104,7 @@ struct ComposeOptions {
   int rank = 0;                                       // of the mesh, whose plan it is
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of the axis pipeline
   int chunks = 2;                                     // of layers a stage, where the schedule is interleaved
+  OuterOptions outer;                                 // of the axis islands
   bool evaluation = true;  // compose Step::evaluate, on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"

@@ -178,6 +178,8 @@ void TrainerConfig::check() const {
     throw Error("param_dtype", "must be f32 or bf16", "'" + param_dtype + "'");
   mesh->size();
   schedule_kind_from_string(mesh->schedule);
+  if (!mesh->outer) throw Error("mesh.outer", "must be set", "none");
+  mesh->outer->options();
   check_axes(Topology(mesh->axes()));
   learner->check();
   if (const std::int64_t limit = layers::max_sequence(*model); limit > 0 && sequence > limit)
@@ -207,6 +209,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.mesh = mesh->axes();
   options.schedule = schedule_kind_from_string(mesh->schedule);
   options.chunks = static_cast<int>(mesh->chunks);
+  options.outer = mesh->outer->options();
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;
   options.param_dtype = hal::dtype_from_string(param_dtype);
@@ -222,6 +225,7 @@ layers::ClassTable recipe_classes() {
   add_learner_classes(classes);
   add_input_classes(classes);
   add_modifier_classes(classes);
+  classes.add<OuterConfig>();
   classes.add<MeshConfig>();
   classes.add<KernelRuleConfig>();
   classes.add<RematRuleConfig>();

@@ -33,6 +33,8 @@ constexpr std::array kFieldRules{
     FieldRule{"hardware", true, FieldResume::rounding},
     FieldRule{"profile", true, FieldResume::rounding},
     FieldRule{"kernels", true, FieldResume::rounding},
+    FieldRule{"mesh.islands", false, FieldResume::fixed},
+    FieldRule{"mesh.outer", false, FieldResume::fixed},
     FieldRule{"mesh", false, FieldResume::rounding},
     FieldRule{"accumulation", false, FieldResume::rounding},
     FieldRule{"offload_optimizer", false, FieldResume::rounding},

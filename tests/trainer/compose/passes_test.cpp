@@ -59,7 +59,7 @@ TEST(Partition, RefusesAxesThatAreNotBuilt) {
   EXPECT_THAT(message_of([] {
                 trainer::check_axes(trainer::Topology({{"data", 2}, {"seq", 2}}));
               }),
-              HasSubstr("only the axes pipeline, data, fsdp and model are built yet; found seq"));
+              HasSubstr("only the axes islands, pipeline, data, fsdp and model are built yet; found seq"));
 }
 
 TEST(Fuse, BiasResidualAndActivationJoinTheirMatmul) {

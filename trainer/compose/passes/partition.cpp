@@ -63,7 +63,7 @@ class Partitioner {
       : source_(program),
         catalog_(catalog),
         mesh_(mesh),
-        axes_(mesh.all() - AxisName::pipeline),
+        axes_(mesh.all() - AxisName::pipeline - AxisName::islands),
         builder_(catalog, result_.program),
         specs_(program.values.size()),
         definitions_(program.values.size(), nullptr),
@@ -646,7 +646,7 @@ class Partitioner {
   const kernels::Program& source_;
   const kernels::Catalog& catalog_;
   const Topology& mesh_;
-  AxisSet axes_;  // the axis pipeline divides programs, and not values
+  AxisSet axes_;  // the axes pipeline and islands divide no values here
   Partitioned result_;
   kernels::Builder builder_;
   std::vector<Spec> specs_;               // by value: how it is divided where it is defined
@@ -660,16 +660,19 @@ class Partitioner {
 }  // namespace
 
 void check_axes(const Topology& mesh) {
-  const AxisSet missing = mesh.all() - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::model;
+  const AxisSet missing =
+      mesh.all() - AxisName::islands - AxisName::pipeline - AxisName::data - AxisName::fsdp - AxisName::model;
   if (!missing.empty())
-    throw hal::Error("mesh " + mesh.text(), "only the axes pipeline, data, fsdp and model are built yet",
+    throw hal::Error("mesh " + mesh.text(),
+                     "only the axes islands, pipeline, data, fsdp and model are built yet",
                      to_string(missing));
 }
 
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh) {
   check_axes(mesh);
-  // The axis pipeline is that of stages.h.
-  if (!(mesh.all() - AxisName::pipeline).empty()) return Partitioner(program, catalog, mesh).run();
+  // The axes pipeline and islands are those of stages.h and islands.h.
+  if (!(mesh.all() - AxisName::pipeline - AxisName::islands).empty())
+    return Partitioner(program, catalog, mesh).run();
   for (const Call& call : program.calls) rule_of(program, call, catalog);
   return {std::move(program), {}, {}};
 }

@@ -81,11 +81,11 @@ void encode_quantize(const EncodeArgs& args) {
 
 void encode_dequantize(const EncodeArgs& args) {
   const std::int64_t rows = args.call.inputs[0].dim(0), columns = args.call.inputs[0].dim(1);
-  launch(args, {.kernel = "dequantize_values",
-                .bindings = {reads(whole_words(args.inputs[0])), reads(args.inputs[1]),
-                             writes(args.outputs[0])},
-                .constants = {hal::word(rows * columns), hal::word(columns)},
-                .items = rows * columns});
+  launch(args,
+         {.kernel = "dequantize_values",
+          .bindings = {reads(whole_words(args.inputs[0])), reads(args.inputs[1]), writes(args.outputs[0])},
+          .constants = {hal::word(rows * columns), hal::word(columns)},
+          .items = rows * columns});
 }
 
 }  // namespace
