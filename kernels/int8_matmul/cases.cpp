@@ -29,6 +29,10 @@ Case make(const Spec& s) {
   return result;
 }
 
+Case codes(std::string name, std::int64_t m, std::int64_t k, bool slow = false) {
+  return {std::move(name), {{DType::i8, {m, k}}, {DType::f32, {m}}}, {}, slow};
+}
+
 Case rows(std::string name, std::int64_t m, std::int64_t k, bool slow = false) {
   return {std::move(name), {{DType::f32, {m, k}}}, {}, slow};
 }
@@ -78,6 +82,20 @@ Case random_quantize(const CaseSeed& seed) {
   return rows("random", rng.extent(90), rng.extent(300));
 }
 
+std::vector<Case> cases_dequantize() {
+  return {codes("one", 1, 1),
+          codes("row", 1, 130),
+          codes("column", 41, 1),
+          codes("tail", 37, 53),
+          codes("blocks", 9, 256),
+          codes("odd", 33, 1031),
+          codes("exchange", 4096, 256, true)};
+}
+Case random_dequantize(const CaseSeed& seed) {
+  Rng rng(seed);
+  return codes("random", rng.extent(90), rng.extent(300));
+}
+
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
   // Scales such that sums of k products are of size 1.
@@ -88,6 +106,16 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
   Rng rng(own);
   for (std::int64_t i = 0; i < into.type.elements(); ++i)
     values[i] = static_cast<std::int8_t>(rng.flip(0.02) ? (rng.flip() ? 127 : -127) : rng.integer(-127, 127));
+}
+
+// Scales of all sizes, and of rows that were not finite.
+void make_codes(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  if (index == 0) return make_input(call, index, seed, into);
+  Rng rng(mix(seed, 1));
+  constexpr float kScales[] = {1, 0.3f, 3e-5f, 1.7e-34f, 1.5e36f, 1e-20f};
+  for (std::int64_t r = 0; r < into.type.elements(); ++r)
+    into.as<float>()[r] = rng.flip(0.05) ? std::numeric_limits<float>::quiet_NaN()
+                                         : kScales[r % 6] * static_cast<float>(rng.uniform(0.5, 1));
 }
 
 // Rows of any size, of zeros, with ties, and what is not finite.

@@ -53,6 +53,17 @@ std::vector<TensorType> infer_quantize(const std::vector<TensorType>& inputs, co
   return {{DType::i8, rules[0].shape}, {DType::f32, {rules[0].dim(0)}}};
 }
 
+std::vector<TensorType> infer_dequantize(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("dequantize_rows", inputs, attrs);
+  rules.attributes({});
+  rules.inputs({"q", "scales"});
+  rules.dtype(0, DType::i8);
+  rules.rank(0, 2, 2);
+  rules.dtype(1, DType::f32);
+  rules.shape(1, {rules[0].dim(0)});
+  return {{DType::f32, rules[0].shape}};
+}
+
 double flops(const CallView& call) {
   const Int8MatmulDims d = int8_matmul_dims(call);
   return 2.0 * static_cast<double>(d.m) * static_cast<double>(d.n) * static_cast<double>(d.k);
@@ -86,6 +97,7 @@ std::string partition(const CallView& call) {
   return text + "->mn";
 }
 std::string partition_quantize(const CallView&) { return "m.->m.,m"; }
+std::string partition_dequantize(const CallView&) { return "mk,m->mk"; }
 
 LowPrecision low_precision(const CallView& call) {
   if (!call.attrs.flag("through")) return {};
@@ -98,6 +110,7 @@ LowPrecision low_precision_quantize(const CallView&) { return {.any = {0}}; }
 Tolerance tolerance(const CallView&) { return sum_tolerance(4, 4); }
 // Of the reciprocal alone.
 Tolerance tolerance_quantize(const CallView&) { return {.rel = 0x1p-21}; }
+Tolerance exact(const CallView&) { return {}; }
 
 }  // namespace
 
@@ -109,6 +122,10 @@ Int8MatmulDims int8_matmul_dims(const CallView& call) {
 QuantizedRows quantize_rows(Tensor x) {
   const std::vector<Tensor> outputs = x.builder->call("quantize_rows", {x});
   return {outputs[0], outputs[1]};
+}
+
+Tensor dequantize_rows(const QuantizedRows& rows) {
+  return rows.values.builder->call1("dequantize_rows", {rows.values, rows.scales});
 }
 
 Tensor int8_matmul(const QuantizedRows& a, const QuantizedRows& b, const Int8Options& options) {
@@ -138,6 +155,17 @@ void add_int8_matmul(Catalog& catalog) {
                        .in_place = never_in_place,
                        .make_input = int8_matmul_parts::make_rows,
                        .random_case = int8_matmul_parts::random_quantize});
+  catalog.add(Contract{.name = "dequantize_rows",
+                       .infer = infer_dequantize,
+                       .flops = no_flops,
+                       .bytes = bytes_once,
+                       .reference = int8_matmul_parts::reference_dequantize,
+                       .partition = partition_dequantize,
+                       .tolerance = exact,
+                       .cases = int8_matmul_parts::cases_dequantize,
+                       .in_place = never_in_place,
+                       .make_input = int8_matmul_parts::make_codes,
+                       .random_case = int8_matmul_parts::random_dequantize});
   catalog.add(Contract{.name = "int8_matmul",
                        .infer = infer,
                        .flops = flops,

@@ -16,6 +16,10 @@ struct QuantizedRows {
 };
 QuantizedRows quantize_rows(Tensor x);
 
+// op "dequantize_rows": q i8 (M, K), scales f32 (M) -> y f32 (M, K), y[m, k] = q[m, k] * scales[m], rounded once: every device gets
+// the same y, but for subnormal numbers. Not differentiable.
+Tensor dequantize_rows(const QuantizedRows& rows);
+
 // op "int8_matmul"
 // inputs: a i8 (M, K), a_scales f32 (M), b i8 (N, K), b_scales f32 (N), then bias f32 (N) where attr `bias`,
 // then x (M,

@@ -35,6 +35,15 @@ void reference_quantize(const CallView& call, std::span<const ConstTensorView> i
   }
 }
 
+void reference_dequantize(const CallView& call, std::span<const ConstTensorView> inputs,
+                          std::span<const TensorView> outputs) {
+  const std::int64_t rows = call.inputs[0].dim(0), columns = call.inputs[0].dim(1);
+  for (std::int64_t r = 0; r < rows; ++r)
+    for (std::int64_t c = r * columns; c < (r + 1) * columns; ++c)
+      outputs[0].as<float>()[c] =
+          static_cast<float>(static_cast<double>(inputs[0].as<std::int8_t>()[c]) * inputs[1].as<float>()[r]);
+}
+
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs) {
   const Int8MatmulDims d = int8_matmul_dims(call);

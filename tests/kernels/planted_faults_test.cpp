@@ -446,6 +446,12 @@ std::vector<Fault> faults() {
        [](Call& call) {
          if (behind(call.columns(), 64, 1)) call.take(call.after(last_elements(0, 0)));
        }},
+      {"scale_of_the_last_row", "dequantize_rows",
+       [](Call& call) {
+         const Int rows = call.view.inputs[0].dim(0);
+         if (rows > 1)
+           call.take(call.after([&](Tensors& inputs) { move(inputs[1], rows - 2, rows - 1, 1); }));
+       }},
       {"last_element", "adamw_8bit",
        [](Call& call) {
          const Int count = call.view.outputs[0].elements();

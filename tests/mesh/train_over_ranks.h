@@ -50,11 +50,12 @@ class TrainOverRanks : public testing::Test {
     return result;
   }
 
-  std::vector<double> losses(const std::string& name) const {
+  std::vector<double> losses(const std::string& name, const std::string& which = "loss") const {
     std::vector<double> losses;
     std::ifstream file(folder_ + "/" + name + "/metrics.jsonl");
     for (std::string line; std::getline(file, line);)
-      losses.push_back(nlohmann::json::parse(line).at("loss").get<double>());
+      if (const auto json = nlohmann::json::parse(line); json.contains(which))
+        losses.push_back(json.at(which).get<double>());
     return losses;
   }
 

@@ -240,6 +240,58 @@ TEST_F(TrainOverRanks, WhatIsWrongOnOneProcessIsToldOnce) {
   }
 }
 
+// Evaluation is of the parameters after the last exchange, over the rows of all islands.
+TEST_F(TrainOverRanks, IslandsThatExchangeEveryStepAreDataParallel) {
+  const std::string sgd =
+      "--steps 8 --set eval_every=1 --set 'learner=Sgd{peak_learning_rate=0.1,clip_norm=0}' "
+      "--set model.decoder.stack.layer.attention.dropout=0.1 ";
+  const std::string always = "--set mesh.outer.every=1 --set mesh.outer.rate=1 --set mesh.outer.momentum=0 ";
+  ASSERT_EQ(train("data", sgd + "--mesh data=2").code, 0);
+  const std::vector<double> want = losses("data", "eval_loss");
+  ASSERT_EQ(want.size(), 8U);
+  for (const std::string mesh : {"islands=2", "islands=2,fsdp=2", "islands=4 --set accumulation=2"}) {
+    const std::string name = "i" + mesh.substr(0, mesh.find(' '));
+    const Result over = train(name, sgd + always + "--mesh " + mesh);
+    EXPECT_EQ(over.code, 0) << over.said;
+    const std::vector<double> got = losses(name, "eval_loss");
+    ASSERT_EQ(got.size(), want.size()) << mesh;
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 1e-5) << mesh << ", step " << i;
+  }
+}
+
+// In the middle of a round, with momentum and errors that are carried over, of parts that were exchanged at other times.
+TEST_F(TrainOverRanks, IslandsResumeToTheSameBits) {
+  const std::string mesh =
+      "--mesh islands=2,fsdp=2 --set mesh.outer.every=4 --set mesh.outer.dtype=int8 --set "
+      "mesh.outer.parts=2 ";
+  const Result whole = train("whole", "--steps 9 " + mesh);
+  ASSERT_EQ(whole.code, 0) << whole.said;
+  ASSERT_EQ(train("parts", "--steps 5 " + mesh).code, 0);
+  const Result resumed = train("parts", "--steps 9 --auto-resume " + mesh);
+  EXPECT_EQ(resumed.code, 0) << resumed.said;
+  expect_equal("parts", "whole", 0);
+  expect_same_bits("parts/step-00000009", "whole/step-00000009");
+  // Other ranks inside of an island change rounding only; other islands are another run.
+  const Result other =
+      train("parts",
+            "--steps 10 --resume --allow-rounding --mesh islands=2,data=2 --set mesh.outer.every=4 "
+            "--set mesh.outer.dtype=int8 --set mesh.outer.parts=2");
+  EXPECT_EQ(other.code, 0) << other.said;
+  const Result refused = train("whole", "--steps 10 --resume --allow-rounding --mesh data=2");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.said, HasSubstr("mesh.islands: 2 -> 1"));
+  const Result anew = train("anew", "--steps 2 --mesh data=2 --init " + folder_ + "/whole");
+  EXPECT_EQ(anew.code, 0) << anew.said;
+}
+
+TEST_F(TrainOverRanks, WhatIslandsLearnLastIsSaid) {
+  EXPECT_THAT(train("short", "--steps 3 --mesh islands=2").said,
+              HasSubstr("3 steps are too few for an exchange of all islands: mesh.outer.every is 50"));
+  EXPECT_THAT(train("rest", "--steps 3 --mesh islands=2 --set mesh.outer.every=2").said,
+              HasSubstr("islands exchange after step 2 last: what they learn in the 1 steps after it"));
+}
+
 TEST_F(TrainOverRanks, BadMeshesAreRefused) {
   const std::vector<std::pair<std::string, std::string>> bad{
       {"--mesh data=3", "a multiple of its 3 ranks of data; found 8 rows"},
@@ -264,6 +316,13 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh data=3,fsdp=2 --ranks 8", "the job, 8, such as data=4,fsdp=2; found 6"},
       {"--mesh data=3,fsdp=3 --ranks 8", "the job, 8, such as data=8; found 9"},
       {"--mesh data=0", "must have at least one rank"},
+      {"--mesh islands=3", "a multiple of its 3 islands; found 8 rows"},
+      {"--mesh islands=2,pipeline=2 --set accumulation=4", "not built yet for this axis; found pipeline"},
+      {"--mesh islands=2 --set learner.ema=Ema{}", "not built yet for moving averages; found learner.ema"},
+      {"--mesh islands=2 --set mesh.outer.parts=9", "there are 3; found 9"},
+      {"--mesh islands=2 --set mesh.outer.parts=60", "at most mesh.outer.every"},
+      {"--mesh islands=2 --set mesh.outer.dtype=int4", "must be f32, bf16 or int8"},
+      {"--mesh islands=2 --set mesh.outer.momentum=1", "mesh.outer.momentum"},
       {"--mesh data=2 --set param_dtype=bf16",
        "several ranks are not built yet for this option; found param_dtype=bf16"},
       {"--mesh data=2 --sample-every 1", "needs a run of one rank"},

@@ -74,15 +74,28 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                       {"in_flight", stage.slots},
                       {"predicted_seconds", stage.seconds}});
   OrderedJson moves = OrderedJson::object();
+  std::map<std::string, std::map<std::string, MovedBytes>> by_program;
   for (const auto& [key, planned] : plan.steps.programs)
-    for (const auto& [axes, moved] : moved_bytes(planned.exchanges))
-      moves[planned.program.name][axes] = {{"bytes_out", moved.out},
-                                           {"bytes_in", moved.in},
-                                           {"messages_out", moved.messages_out},
-                                           {"messages_in", moved.messages_in}};
+    if (key.slot == 0)  // the others move as much
+      for (const auto& [axes, moved] : moved_bytes(planned.exchanges))
+        by_program[planned.program.name][axes] += moved;
+  for (const auto& [program, by_axes] : by_program)
+    for (const auto& [axes, moved] : by_axes)
+      moves[program][axes] = {{"bytes_out", moved.out},
+                              {"bytes_in", moved.in},
+                              {"messages_out", moved.messages_out},
+                              {"messages_in", moved.messages_in}};
   OrderedJson move_seconds = OrderedJson::object();
   if (plan.mesh.ranks() > 1)
     for (const auto& [kind, link] : measured_links()) move_seconds[kind] = predicted_move_seconds(plan, link);
+  OrderedJson outer = nullptr;
+  if (!plan.steps.outer.empty()) {
+    const MovedBytes moved = plan.outer_moved_bytes();
+    outer = {{"every", plan.steps.outer.front().every},
+             {"parts", plan.steps.outer.size()},
+             {"bytes_out", moved.out},
+             {"bytes_in", moved.in}};
+  }
   const OrderedJson json{{"hardware", config.hardware},
                          {"device", plan.device},
                          {"profile", plan.profile},
@@ -105,6 +118,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"snapshot_bytes", config.snapshot_seconds > 0 ? Snapshots::bytes(plan) : 0},
                          {"mesh", plan.mesh.text()},
                          {"moves", moves},
+                         {"outer", outer},
                          {"predicted_move_seconds", move_seconds},
                          {"step", plan.mesh.ranks() > 1 ? step_json(step) : OrderedJson()},
                          {"staging_bytes", plan.staging_bytes},

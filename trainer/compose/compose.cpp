@@ -18,6 +18,7 @@
 #include "trainer/compose/passes/frozen_weights.h"
 #include "trainer/compose/passes/fuse.h"
 #include "trainer/compose/passes/host_update.h"
+#include "trainer/compose/passes/islands.h"
 #include "trainer/compose/passes/offload_gradients.h"
 #include "trainer/compose/passes/optimizer_in_backward.h"
 #include "trainer/compose/passes/overlap.h"
@@ -72,6 +73,7 @@ class Composer {
         remat_matched_(options.remat.size(), 0) {
     plan_.mesh = Topology(options.mesh, options.rank).with_shares(options.shares);
     if (plan_.mesh.ranks() > 1) check_one_device_options();
+    if (has_islands()) check_islands();
     if (plan_.mesh.size(AxisName::pipeline) > 1) pipeline_.emplace(options, plan_.mesh, catalog);
     for (std::size_t i = 0; i < options.remat.size(); ++i)
       if (options.remat[i].policy == RematPolicy::offload)
@@ -108,6 +110,10 @@ class Composer {
       }
       ++info;
     }
+    if (has_islands()) {
+      check_own_states(learner);
+      for (const layers::ParameterInfo& own : learning) plan_.shared.push_back(own.path);
+    }
     // Without it gradients of f16 activations would vanish or overflow.
     const bool scaled = options_.dtype == kernels::DType::f16;
     const LossScale scale = scaled ? loss_scale(builder) : LossScale{};
@@ -136,6 +142,7 @@ class Composer {
           "update", host_ != nullptr);
       plan_.steps.update.push_back({Step::apply});
     }
+    if (has_islands()) add_outer(learning);
     if (pipeline_) return;
     for (const UpdateStep& part : plan_.steps.update)
       for (std::int64_t i = 0; i < part.times; ++i)
@@ -207,6 +214,44 @@ class Composer {
     if (options_.optimizer_in_backward) refuse("optimizer_in_backward=true");
     if (options_.param_dtype != kernels::DType::f32)
       refuse("param_dtype=" + std::string(hal::to_string(options_.param_dtype)));
+  }
+
+  bool has_islands() const { return plan_.mesh.size(AxisName::islands) > 1; }
+
+  void check_islands() const {
+    const std::int64_t islands = plan_.mesh.size(AxisName::islands);
+    const std::string where = "mesh " + plan_.mesh.text();
+    if (plan_.mesh.size(AxisName::pipeline) > 1)
+      throw hal::Error(where, "islands are not built yet for this axis", "pipeline");
+    if (options_.rows() % islands != 0)
+      throw hal::Error(
+          where,
+          "the rows of a micro-batch must be a multiple of its " + std::to_string(islands) + " islands",
+          std::to_string(options_.rows()) + " rows");
+  }
+
+  // What changes beside parameters would drift apart between islands.
+  void check_own_states(const Learner::Config& learner) const {
+    const std::string where = "mesh " + plan_.mesh.text(), rule = "islands are not built yet for ";
+    if (!plan_.states.empty())
+      throw hal::Error(where, rule + "models with states beside their parameters",
+                       plan_.states.front().first);
+    if (learner.ema) throw hal::Error(where, rule + "moving averages", "learner.ema");
+  }
+
+  void add_outer(const std::vector<layers::ParameterInfo>& learning) {
+    const OuterOptions& outer = options_.outer;
+    const auto dealt = deal_outer_parts(learning, outer.parts);
+    for (std::int64_t part = 0; part < outer.parts; ++part) {
+      std::vector<layers::ParameterInfo> infos;
+      for (const std::size_t i : dealt[static_cast<std::size_t>(part)]) infos.push_back(learning[i]);
+      const ProgramKey key(Step::outer, static_cast<int>(part));
+      Program program = outer_program(infos, outer, plan_.divided, catalog_, plan_.mesh);
+      done(program, "islands");
+      programs_.emplace_back(key,
+                             optimized(Step::outer, legalize_donations(std::move(program), catalog_), false));
+      plan_.steps.outer.push_back({key, (part + 1) * outer.every / outer.parts, outer.every});
+    }
   }
 
   // The host that updates the parameters; nullptr = the device does.
@@ -305,8 +350,9 @@ class Composer {
   }
 
   layers::Traced trace_loss(Step step, bool training = true) {
-    layers::Traced traced = layers::trace_loss(model_, catalog_, options_.rows(), options_.sequence, training,
-                                               options_.documents, options_.source);
+    layers::Traced traced =
+        layers::trace_loss(model_, catalog_, options_.rows() / plan_.mesh.size(AxisName::islands),
+                           options_.sequence, training, options_.documents, options_.source);
     traced.program.name = to_string(step);
     show(traced.program, "trace");
     set_precision(traced);
@@ -350,6 +396,7 @@ class Composer {
     Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh, options_.attention);
     program = std::move(partitioned.program);
     if (plan_.mesh.ranks() > 1) remove_dead_calls(program);  // what was computed again in another division
+    if (has_islands()) enter_islands(program, step, plan_.shared, partitioned.divided, catalog_, plan_.mesh);
     plan_.divided.merge(partitioned.divided);
     for (const MadeWhole& value : partitioned.made_whole) {
       auto& [values, bytes] = made_whole_[{std::string(to_string(step)), value.op}];

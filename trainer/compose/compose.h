@@ -31,6 +31,10 @@
 // Over a mesh the plan is that of one rank, options.rank: rows are divided, parameters,
 // gradients and optimizer states are ranges of their elements (Plan::divided), and metrics are the same on every rank.
 //
+// Over the axis islands every island trains by its own rows: train, accumulate and apply are those of an island alone, of its
+// parameters "island/<path>". After some updates (StepPlan::outer) the programs `outer` exchange what was learnt between islands:
+// the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
+//
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
 // "optimizer/loss_scale_steps" (1), and the last metric is "loss_scale". A non-finite gradient norm, or no
@@ -80,6 +84,15 @@ struct RematRule {
   RematPolicy policy = RematPolicy::save;
 };
 
+// How islands exchange what they have learnt (passes/islands.h).
+struct OuterOptions {
+  std::int64_t every = 50;  // updates
+  double rate = 0.7, momentum = 0.9;
+  bool nesterov = true;
+  std::int64_t parts = 1;                      // of the layers, each exchanged by itself
+  kernels::DType dtype = kernels::DType::f32;  // of what is moved: f32, bf16 or i8
+};
+
 struct ComposeOptions {
   std::int64_t batch = 1;                      // rows of one update
   std::int64_t sequence = 1;                   // tokens of one row
@@ -93,6 +106,7 @@ struct ComposeOptions {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of the axis pipeline
   int chunks = 2;                                     // of layers a stage, where the schedule is interleaved
   std::string attention = "gather";  // how attention is divided over the axis seq (partition.h)
+  OuterOptions outer;                // of the axis islands
   bool evaluation = true;            // compose Step::evaluate, on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"

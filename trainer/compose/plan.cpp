@@ -34,14 +34,16 @@ double per_update(const Plan& plan, F amount) {
 }  // namespace
 
 std::string_view to_string(Step step) {
-  constexpr std::array<std::string_view, 8> kNames{"accumulate", "apply",   "eval",     "logits",
-                                                   "train",      "forward", "backward", "weights"};
+  constexpr std::array<std::string_view, 9> kNames{"accumulate", "apply",    "eval",    "logits", "train",
+                                                   "forward",    "backward", "weights", "outer"};
   return kNames.at(static_cast<std::size_t>(step));
 }
 
 std::string name_in_slot(const std::string& name, int chunk, int slot) {
   return name + "@" + std::to_string(chunk) + "." + std::to_string(slot);
 }
+
+std::string island_name(const std::string& path) { return "island/" + path; }
 
 const PlannedProgram& StepPlan::at(const ProgramKey& key) const {
   const auto found = programs.find(key);
@@ -81,6 +83,13 @@ std::map<std::string, MovedBytes> Plan::update_moved_bytes() const {
     const std::int64_t messages = hal::ceil_div(bytes, hal::kMaxMessageBytes);
     moved["pipeline"] += transfer.out ? MovedBytes{bytes, 0, messages, 0} : MovedBytes{0, bytes, 0, messages};
   }
+  return moved;
+}
+
+MovedBytes Plan::outer_moved_bytes() const {
+  MovedBytes moved;
+  for (const OuterPart& part : steps.outer)
+    for (const auto& [axes, bytes] : trainer::moved_bytes(steps.at(part.program).exchanges)) moved += bytes;
   return moved;
 }
 

@@ -62,6 +62,16 @@ struct UpdateStep {
   std::int64_t times = 1;
 };
 
+// A program by which islands exchange what a part of the layers has learnt, after updates `first`, first + every, ...
+struct OuterPart {
+  ProgramKey program;
+  std::int64_t first = 1, every = 1;
+  // The last of `updates` after which it runs; 0 = none.
+  std::int64_t last(std::int64_t updates) const {
+    return updates < first ? 0 : updates - (updates - first) % every;
+  }
+};
+
 // Values that a rank of a pipeline sends to, or receives from, another rank.
 struct Transfer {
   bool out = false;
@@ -79,6 +89,7 @@ struct StepPlan {
   std::vector<StepAction> schedule;    // one update, in order
   std::vector<StepAction> evaluation;  // of one batch, in order
   std::vector<Transfer> transfers;
+  std::vector<OuterPart> outer;  // over islands
 
   bool has(const ProgramKey& key) const { return programs.count(key) != 0; }
   const PlannedProgram& at(const ProgramKey& key) const;  // throws Error
@@ -115,6 +126,9 @@ struct StageInfo {
   std::int64_t parameters = 0;      // elements, of the tensors that live there
 };
 
+// The name of an island's copy of a parameter: "island/<path>".
+std::string island_name(const std::string& path);
+
 struct Plan {
   std::string device, profile;  // ids it was composed for
   std::vector<Block> blocks;
@@ -127,6 +141,8 @@ struct Plan {
   std::map<std::string, Division> divided;
   Topology mesh;                  // of the job, and which rank of it the plan is for
   std::vector<StageInfo> stages;  // of a pipeline, in order
+  // The parameters that islands share. Each island trains a copy of its own, island_name().
+  std::vector<std::string> shared;
   HostPlan host;
   StepPlan steps;
   // Memory of the host for what is on its way between ranks; all programs share it.
@@ -151,6 +167,8 @@ struct Plan {
   std::int64_t transfer_bytes(const Transfer& transfer) const;
   // What this rank moves in one update, by axes.
   std::map<std::string, MovedBytes> update_moved_bytes() const;
+  // What this rank moves in the exchanges between islands, all parts together: once in OuterPart::every updates.
+  MovedBytes outer_moved_bytes() const;
   double flops(const ProgramKey& step) const;  // from the contracts; without recomputed calls
   double recompute_flops(const ProgramKey& step) const;
   // A lower bound of the program's time on the profile with the chosen variants, call by call

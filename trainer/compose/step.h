@@ -18,9 +18,11 @@ enum class Step : std::uint8_t {
   // Over a pipeline, instead of accumulate, of one chunk of layers and for one slot:
   forward,
   backward,
-  weights  // the gradients of parameters alone, where the schedule has them apart
+  weights,  // the gradients of parameters alone, where the schedule has them apart
+  outer     // over islands: exchanges what a part of the layers has learnt; the chunk is the part
 };
-// The program's name: "accumulate", "apply", "eval", "logits", "train", "forward", "backward", "weights".
+// The program's name: "accumulate", "apply", "eval", "logits", "train", "forward", "backward", "weights",
+// "outer".
 std::string_view to_string(Step step);
 
 // Which program of a plan. Over a pipeline a rank has those of one or more chunks of layers; and as many copies of forward,

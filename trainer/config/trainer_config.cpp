@@ -180,6 +180,8 @@ void TrainerConfig::check() const {
   schedule_kind_from_string(mesh->schedule);
   static_cast<void>(Topology(mesh->axes()));
   mesh->check_shares_of(batch / accumulation);
+  if (!mesh->outer) throw Error("mesh.outer", "must be set", "none");
+  mesh->outer->options();
   learner->check();
   if (const std::int64_t limit = layers::max_sequence(*model); limit > 0 && sequence > limit)
     throw Error("sequence", "must be at most the model's " + std::to_string(limit) + " positions",
@@ -210,6 +212,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.schedule = schedule_kind_from_string(mesh->schedule);
   options.chunks = static_cast<int>(mesh->chunks);
   options.attention = mesh->attention;
+  options.outer = mesh->outer->options();
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;
   options.param_dtype = hal::dtype_from_string(param_dtype);
@@ -225,6 +228,7 @@ layers::ClassTable recipe_classes() {
   add_learner_classes(classes);
   add_input_classes(classes);
   add_modifier_classes(classes);
+  classes.add<OuterConfig>();
   classes.add<MeshConfig>();
   classes.add<KernelRuleConfig>();
   classes.add<RematRuleConfig>();

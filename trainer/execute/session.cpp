@@ -478,6 +478,16 @@ void initialize(Session& session, std::uint64_t seed) {
     zeros.assign(static_cast<std::size_t>(type.bytes()), std::byte{0});
     session.write(name, zeros);
   }
+  start_islands(session);
+}
+
+void start_islands(Session& session) {
+  std::vector<std::byte> part;
+  for (const std::string& name : session.plan().shared) {
+    part.resize(static_cast<std::size_t>(session.plan().persistent_types.at(name).bytes()));
+    session.read(name, part);
+    session.write(island_name(name), part);
+  }
 }
 
 }  // namespace meshloom::trainer

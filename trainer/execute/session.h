@@ -137,5 +137,7 @@ class Session {
 
 // Writes the initial values of every parameter for `seed`, and zeros to every other persistent value.
 void initialize(Session& session, std::uint64_t seed);
+// Writes every parameter to its island's copy, where there are islands; initialize() does so.
+void start_islands(Session& session);
 
 }  // namespace meshloom::trainer

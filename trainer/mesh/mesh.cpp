@@ -29,7 +29,42 @@ std::string fitting(const MeshConfig& mesh, std::int64_t ranks) {
 
 }  // namespace
 
+void OuterConfig::fields(layers::FieldVisitor& v) {
+  v("every", every,
+    {"Updates from one exchange between islands to the next, of the same part.", layers::at_least(1)});
+  v("rate", rate, {"How far the shared parameters follow the mean of the islands.", layers::above(0)});
+  v("momentum", momentum, {"The momentum of the shared parameters.", layers::below_one()});
+  v("nesterov", nesterov, {"Whether the momentum looks one exchange ahead."});
+  v("parts", parts,
+    {"Parts of the layers, which are exchanged by turns; at most as many as `every`.", layers::at_least(1)});
+  v("dtype", dtype,
+    {"The dtype of what islands send; bf16 and int8 carry over what they round, int8 has a scale for every "
+     "256 "
+     "values.",
+     layers::one_of("f32", "bf16", "int8")});
+}
+
+OuterOptions OuterConfig::options() const {
+  const auto require = [](bool good, const char* field, const char* rule, const std::string& found) {
+    if (!good) throw Error(std::string("mesh.outer.") + field, rule, found);
+  };
+  require(every >= 1, "every", "must be at least 1", std::to_string(every));
+  require(rate > 0 && rate < 1e6, "rate", "must be above 0 and below 1e6", std::to_string(rate));
+  require(momentum >= 0 && momentum < 1, "momentum", "must be at least 0 and below 1",
+          std::to_string(momentum));
+  require(parts >= 1 && parts <= every, "parts",
+          "must be at least 1 and at most mesh.outer.every, so that one part is exchanged at a time",
+          std::to_string(parts));
+  require(dtype == "f32" || dtype == "bf16" || dtype == "int8", "dtype", "must be f32, bf16 or int8",
+          "'" + dtype + "'");
+  return {every,    rate,  momentum,
+          nesterov, parts, dtype == "int8" ? kernels::DType::i8 : hal::dtype_from_string(dtype)};
+}
+
 void MeshConfig::fields(layers::FieldVisitor& v) {
+  v("islands", islands,
+    {"Groups of ranks that train by themselves and exchange what they have learnt now and then (outer).",
+     layers::at_least(1)});
   v("pipeline", pipeline, {"Ranks among which the layers are divided.", layers::at_least(1)});
   v("data", data, {"Ranks among which the batch is divided, each with all parameters.", layers::at_least(1)});
   v("expert", expert, {"Ranks among which the batch and the experts are divided.", layers::at_least(1)});
@@ -53,11 +88,12 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
      "some heads; or keys go "
      "from rank to rank.",
      layers::one_of("gather", "all_to_all", "ring")});
+  v("outer", outer, {"How islands exchange what they have learnt."});
 }
 
 std::vector<MeshAxis> MeshConfig::axes() const {
-  return {{"pipeline", pipeline}, {"data", data}, {"expert", expert},
-          {"fsdp", fsdp},         {"seq", seq},   {"model", model}};
+  return {{"islands", islands}, {"pipeline", pipeline}, {"data", data},  {"expert", expert},
+          {"fsdp", fsdp},       {"seq", seq},           {"model", model}};
 }
 
 void MeshConfig::parse(const std::string& text, std::int64_t ranks) {
@@ -77,7 +113,7 @@ void MeshConfig::parse(const std::string& text, std::int64_t ranks) {
     const AxisSet axis = axes_from_string(item.substr(0, equals));
     if (!(axis & seen).empty()) throw Error(where, "must name an axis once", "'" + item + "'");
     seen |= axis;
-    const std::array<std::int64_t*, kAxes> fields{&pipeline, &data, &expert, &fsdp, &seq, &model};
+    const std::array<std::int64_t*, kAxes> fields{&islands, &pipeline, &data, &expert, &fsdp, &seq, &model};
     std::int64_t& field = *fields.at(static_cast<std::size_t>(axis.list().at(0)));
     if (size == -1 && rest) throw Error(where, "may have one -1, for the ranks that are left", "two");
     if (size == -1) rest = &field;
@@ -104,6 +140,9 @@ void MeshConfig::check_shares_of(std::int64_t rows) const {
     throw Error(shares.empty() ? "mesh.balance" : "mesh.shares",
                 "a pipeline has equal rows on all ranks: its layers are divided by how long they take",
                 "pipeline=" + std::to_string(pipeline));
+  if (islands > 1)
+    throw Error(shares.empty() ? "mesh.balance" : "mesh.shares", "islands must have equal rows",
+                "islands=" + std::to_string(islands));
   if (expert > 1)
     throw Error(shares.empty() ? "mesh.balance" : "mesh.shares",
                 "the ranks of the axis expert must have equal rows", "expert=" + std::to_string(expert));

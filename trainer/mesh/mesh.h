@@ -10,16 +10,31 @@
 
 namespace meshloom::trainer {
 
+// How islands exchange what they have learnt (DiLoCo: Douillard et al., 2023; in parts: Streaming DiLoCo, 2025).
+struct OuterConfig : layers::ConfigOf<OuterConfig> {
+  static constexpr std::string_view kName = "Outer";
+  static constexpr std::string_view kAbout = "How islands exchange what they have learnt (DiLoCo).";
+  std::int64_t every = 50;
+  double rate = 0.7, momentum = 0.9;
+  bool nesterov = true;
+  std::int64_t parts = 1;
+  std::string dtype = "f32";
+
+  void fields(layers::FieldVisitor& v) override;
+  OuterOptions options() const;  // throws Error on invalid values
+};
+
 struct MeshConfig : layers::ConfigOf<MeshConfig> {
   static constexpr std::string_view kName = "Mesh";
   static constexpr std::string_view kAbout =
       "Named axes over ranks, whose product is the number of ranks.";
-  std::int64_t pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
+  std::int64_t islands = 1, pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 2;
   std::vector<std::int64_t> shares;  // rows of a micro-batch by place over data and fsdp; empty = equal
   bool balance = false;
   std::string attention = "gather";
+  layers::Child<OuterConfig> outer = OuterConfig{};
 
   void fields(layers::FieldVisitor& v) override;
   std::vector<MeshAxis> axes() const;

@@ -5,6 +5,7 @@
 #include <tuple>
 
 #include "hal/error.h"
+#include "hal/math.h"
 
 namespace meshloom::trainer {
 
@@ -71,9 +72,18 @@ bool divides(std::int64_t n, AxisSet axes, const Topology& mesh) {
 Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
   Range range{0, n};
   const AxisSet inner = axes & AxisName::fsdp;
-  for (const AxisSet part : {inner, axes - inner})
+  for (const AxisSet part : {inner, axes - inner - AxisName::islands})
     if (!part.empty()) range = part_of(range, mesh.size(part), mesh.place_of(rank, part));
-  return range;
+  if (!axes.has(AxisName::islands)) return range;
+  const std::int64_t piece = island_piece(range.count, mesh);
+  const std::int64_t begin = piece * mesh.place_of(rank, AxisName::islands);
+  return {range.first + begin, std::min(piece, range.count - begin)};
+}
+
+std::int64_t island_piece(std::int64_t n, const Topology& mesh) {
+  const std::int64_t islands = mesh.size(AxisName::islands);
+  const std::int64_t piece = hal::round_up(hal::ceil_div(n, islands), kIslandBlock);
+  return piece * (islands - 1) < n ? piece : 0;
 }
 
 kernels::Shape box_shape(const kernels::Shape& whole, const Spec& spec, const Topology& mesh, int rank) {

@@ -41,9 +41,14 @@ Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 // Whether the parts of n places are whole multiples of those of any other number of places that these axes divide.
 bool divides(std::int64_t n, AxisSet axes, const Topology& mesh);
 
-// The range of n elements that a rank holds when they are divided over these axes: over fsdp first, then over the others, so
-// that the range over all of them lies in that over fsdp. Some are empty when there are fewer elements than ranks.
+// The range of n elements that a rank holds when they are divided over these axes: over fsdp first, then over the others, and
+// then over islands, so that a range lies in that over fewer of these. Some are empty when there are fewer elements than ranks.
 Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
+
+// Of n elements, those of an island: so many a piece, in whole blocks, the last piece with what is left. 0 = pieces would be
+// empty, and n elements are not divided over islands.
+constexpr std::int64_t kIslandBlock = 256;  // elements that share a scale where they are exchanged in int8
+std::int64_t island_piece(std::int64_t n, const Topology& mesh);
 
 // The shape of a rank's part along dimensions.
 kernels::Shape box_shape(const kernels::Shape& whole, const Spec& spec, const Topology& mesh, int rank);

@@ -10,7 +10,8 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::array<std::string_view, kAxes> kNames{"pipeline", "data", "expert", "fsdp", "seq", "model"};
+constexpr std::array<std::string_view, kAxes> kNames{"islands", "pipeline", "data", "expert",
+                                                     "fsdp",    "seq",      "model"};
 
 std::size_t index(AxisName axis) { return static_cast<std::size_t>(axis); }
 

@@ -11,13 +11,13 @@
 namespace meshloom::trainer {
 
 struct MeshAxis {
-  std::string name;  // pipeline, data, expert, fsdp, seq, model
+  std::string name;  // islands, pipeline, data, expert, fsdp, seq, model
   std::int64_t size = 1;
 };
 
 // The axes that a mesh may have, in order.
-enum class AxisName : std::uint8_t { pipeline, data, expert, fsdp, seq, model };
-constexpr int kAxes = 6;
+enum class AxisName : std::uint8_t { islands, pipeline, data, expert, fsdp, seq, model };
+constexpr int kAxes = 7;
 std::string_view to_string(AxisName axis);
 
 // A set of axes.

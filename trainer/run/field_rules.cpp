@@ -34,6 +34,8 @@ constexpr std::array kFieldRules{
     FieldRule{"profile", true, FieldResume::rounding},
     FieldRule{"kernels", true, FieldResume::rounding},
     FieldRule{"mesh.balance", false, FieldResume::free},
+    FieldRule{"mesh.islands", false, FieldResume::fixed},
+    FieldRule{"mesh.outer", false, FieldResume::fixed},
     FieldRule{"mesh", false, FieldResume::rounding},
     FieldRule{"accumulation", false, FieldResume::rounding},
     FieldRule{"offload_optimizer", false, FieldResume::rounding},

@@ -60,6 +60,15 @@ std::string moves_text(const Plan& plan) {
   for (const auto& [axes, moved] : plan.update_moved_bytes()) all += moved;
   text += fmt::format("moves       {} bytes ({}) out and {} bytes in, a step\n", all.out,
                       bytes_text(static_cast<double>(all.out)), all.in);
+  if (!plan.steps.outer.empty()) {
+    const MovedBytes outer = plan.outer_moved_bytes();
+    const std::int64_t every = plan.steps.outer.front().every;
+    text += fmt::format(
+        "between islands {} bytes ({}) out and {} bytes in, every {} steps{}: {:.2f} bytes out a step\n",
+        outer.out, bytes_text(static_cast<double>(outer.out)), outer.in, every,
+        plan.steps.outer.size() > 1 ? fmt::format(" in {} parts", plan.steps.outer.size()) : "",
+        static_cast<double>(outer.out) / static_cast<double>(every));
+  }
   for (const auto& [key, planned] : plan.steps.programs)
     for (const auto& [axes, moved] : moved_bytes(planned.exchanges)) {
       if (key.slot > 0) continue;  // as slot 0

@@ -55,9 +55,11 @@ void StepRunner::feed(const Batch& batch, const StepAction& run, std::int64_t st
     write("source_segments", batch.source_segments);
     write("source_positions", batch.source_positions);
   }
+  // The rows of an island begin where it does.
+  const std::int64_t island_rows = config_.batch / config_.accumulation / plan.mesh.size(AxisName::islands);
   if (!plan.stages.empty() || plan.persistent.count("rng_state"))
     write("rng_state", {static_cast<std::int32_t>(config_.seed), static_cast<std::int32_t>(step),
-                        static_cast<std::int32_t>(first)});
+                        static_cast<std::int32_t>(first + plan.mesh.place(AxisName::islands) * island_rows)});
 }
 
 void StepRunner::carry_out(const StepAction& action) {
@@ -111,6 +113,8 @@ StepResult StepRunner::step(std::int64_t step) {
     carry_out(action);
   }
   session_.finish_transfers();
+  for (const OuterPart& part : plan.steps.outer)
+    if (part.last(step + 1) == step + 1) session_.run(part.program);
   if (config_.input->documents())
     result.packing_efficiency =
         static_cast<double>(used) /
@@ -118,6 +122,8 @@ StepResult StepRunner::step(std::int64_t step) {
   const std::vector<float> metrics = read("metrics");
   result.tokens = entry(metrics, Metric::token_count);
   result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);
+  result.tokens *=
+      plan.mesh.size(AxisName::islands);  // the others read as many; what they measured, they keep
   result.gradient_norm = entry(metrics, Metric::gradient_norm);
   result.applied = entry(metrics, Metric::applied) != 0;
   count_update(step, result.applied, entry(metrics, Metric::step));

@@ -14,6 +14,7 @@
 
 namespace meshloom::trainer {
 
+// Over islands, of the first one; but the tokens are as many times those of it as there are islands.
 struct StepResult {
   double loss = 0;    // nats per token
   double tokens = 0;  // that have a target

@@ -44,6 +44,7 @@ std::vector<NamedTensor> state_tensors(const Plan& plan) {
         names.insert(value.name);
   for (const auto& [name, division] : plan.divided)  // of other stages
     if (!division.stages.empty() && !of_model.count(name)) names.insert(name);
+  for (const std::string& name : plan.shared) names.insert(island_name(name));
   std::vector<NamedTensor> tensors;
   for (const std::string& name : names) tensors.push_back({name, plan.whole_type(name)});
   return tensors;

@@ -223,7 +223,10 @@ RunState begin(const TrainerConfig& config, const TrainOptions& options, bool re
     const Checkpoint checkpoint = checkpoint_of_ranks(options, note);
     return resume_from(checkpoint, config, state, options.allow_rounding, session, classes, note);
   }
-  if (!options.init.empty()) start_from(open_newest(options.init, note), session, note);
+  if (!options.init.empty()) {
+    start_from(open_newest(options.init, note), session, note);
+    start_islands(session);
+  }
   return state;
 }
 
@@ -286,6 +289,7 @@ class TrainRun {
                       catalog_, 0, note_);
       if (options_.transport) require_same_moves(*options_.transport, plan_, catalog_, options_.patience);
     }
+    note_exchanges();
     snapshots_ = make_snapshots(config_, plan_, note_);
     std::exception_ptr ended;
     bool saved = false;
@@ -324,6 +328,20 @@ class TrainRun {
   }
 
  private:
+  // What islands learn after their last exchange is not in the model that the run leaves behind.
+  void note_exchanges() const {
+    std::int64_t last = config_.steps;
+    for (const OuterPart& part : plan_.steps.outer) last = std::min(last, part.last(config_.steps));
+    if (!plan_.steps.outer.empty() && last == 0)
+      note_(fmt::format("{} steps are too few for an exchange of all islands: mesh.outer.every is {}",
+                        config_.steps, plan_.steps.outer.front().every));
+    else if (plan_.steps.outer.size() == 1 && last < config_.steps)
+      note_(
+          fmt::format("islands exchange after step {} last: what they learn in the {} steps after it is not "
+                      "evaluated, and not in the model that is saved",
+                      last, config_.steps - last));
+  }
+
   // Where hosts do not share the directory, rank 0 gathers what it saves.
   void probe_directory() {
     const int blind = rank_without_directory(*options_.transport, options_.out, options_.patience);

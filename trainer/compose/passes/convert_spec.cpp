@@ -246,11 +246,17 @@ class Conversion {
     for (std::size_t d = 0; d < at.dims.size(); ++d) {
       if (at.dims[d] == to.dims[d]) continue;
       for (const AxisSet over : steps(to.dims[d] - at.dims[d], to.blocks)) {
+        const Range outer = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank());
         at.dims[d] |= over;
         const std::int64_t blocks = over == AxisSet(AxisName::seq) ? own_blocks(at, d) : 1;
         Shape shape = x.shape();
         Range range{0, shape[d] / blocks};
-        for (const AxisName axis : over.list()) range = part_of(range, mesh_.size(axis), mesh_.place(axis));
+        if (to.blocks == 1 || !(over & kRowAxes).empty()) {  // places have a meaning
+          range = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank());
+          range.first -= outer.first;
+        } else {
+          for (const AxisName axis : over.list()) range = part_of(range, mesh_.size(axis), mesh_.place(axis));
+        }
         Shape in_blocks = with_dim(shape, d, shape[d] / blocks);
         in_blocks.insert(in_blocks.begin() + static_cast<std::ptrdiff_t>(d), blocks);
         if (blocks == 1)

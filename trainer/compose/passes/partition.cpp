@@ -73,7 +73,7 @@ class Partitioner {
         catalog_(catalog),
         mesh_(mesh),
         attention_(attention),
-        axes_(mesh.all() - AxisName::pipeline),
+        axes_(mesh.all() - AxisName::pipeline - AxisName::islands),
         builder_(catalog, result_.program),
         specs_(program.values.size()),
         definitions_(program.values.size(), nullptr),
@@ -853,7 +853,7 @@ class Partitioner {
   const kernels::Catalog& catalog_;
   const Topology& mesh_;
   const std::string& attention_;
-  AxisSet axes_;  // the axis pipeline divides programs, and not values
+  AxisSet axes_;  // the axes pipeline and islands divide no values here
   Partitioned result_;
   kernels::Builder builder_;
   std::vector<Spec> specs_;               // by value: how it is divided where it is defined
@@ -868,8 +868,9 @@ class Partitioner {
 
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh,
                       const std::string& attention) {
-  // The axis pipeline is that of stages.h.
-  if (!(mesh.all() - AxisName::pipeline).empty()) return Partitioner(program, catalog, mesh, attention).run();
+  // The axes pipeline and islands are those of stages.h and islands.h.
+  if (!(mesh.all() - AxisName::pipeline - AxisName::islands).empty())
+    return Partitioner(program, catalog, mesh, attention).run();
   for (const Call& call : program.calls) rule_of(program, call, catalog);
   return {std::move(program), {}, {}};
 }

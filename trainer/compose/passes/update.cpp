@@ -23,7 +23,8 @@ const TensorType kOne{kernels::DType::f32, {1}};
 constexpr int kGoodSteps = 1000;
 constexpr double kFirstScale = 4096, kMaxScale = 32768;
 
-// Donates `input` to `output`, which takes its name.
+}  // namespace
+
 void carry(Builder& builder, Tensor input, Tensor output) {
   const kernels::Value value = builder.program().value(input.id);
   builder.donate(input, output);
@@ -32,6 +33,8 @@ void carry(Builder& builder, Tensor input, Tensor output) {
   builder.name(output, value.name);
   if (!value.axes.empty()) builder.axes(output, value.axes);
 }
+
+namespace {
 
 // The next scale and the number of good steps in a row.
 void write_scale(Builder& builder, Tensor squares, Tensor scale, Tensor state) {

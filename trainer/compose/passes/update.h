@@ -38,6 +38,9 @@ struct StateUpdate {
   std::vector<kernels::Tensor> homes;
 };
 
+// Donates a persistent `input` to `output`, its new value, which takes its name.
+void carry(kernels::Builder& builder, kernels::Tensor input, kernels::Tensor output);
+
 // The names of the entries of "metrics" for these sums, in order; "loss_scale" comes last if the loss is
 // scaled.
 std::vector<std::string> metric_names(const std::vector<std::string>& sums, bool scaled);

@@ -288,6 +288,16 @@ void run_quantize_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_
   }
 }
 
+// Bindings q, scales, y. Items: rows.
+void run_dequantize_rows(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const std::int64_t columns = ConstantReader(args).integer();
+  for (std::int64_t r = begin; r < end; ++r) {
+    const auto* q = args.at<std::int8_t>(0) + r * columns;
+    const float scale = args.at(1)[r];
+    std::transform(q, q + columns, args.at(2) + r * columns, [=](std::int8_t code) { return code * scale; });
+  }
+}
+
 std::string too_large(const CallView& call) {
   for (const auto* types : {&call.inputs, &call.outputs})
     for (const kernels::TensorType& type : *types)
@@ -340,14 +350,24 @@ void encode_quantize(const EncodeArgs& args) {
          Constants().integer(x.dim(1)).dtype(x.dtype));
 }
 
+void encode_dequantize(const EncodeArgs& args) {
+  const kernels::TensorType& q = args.call.inputs[0];
+  record(args, "dequantize_rows", q.dim(0),
+         {reads(args.inputs[0]), reads(args.inputs[1]), writes(args.outputs[0])},
+         Constants().integer(q.dim(1)));
+}
+
 }  // namespace
 
 Ops int8_matmul_ops() {
-  return {{{"int8_matmul", run_int8_matmul}, {"quantize_rows", run_quantize_rows}},
+  return {{{"int8_matmul", run_int8_matmul},
+           {"quantize_rows", run_quantize_rows},
+           {"dequantize_rows", run_dequantize_rows}},
           {{"int8_matmul",
             {low_precision_variant("register blocks over packed words of two or four int8", fit, encode)}},
            {"quantize_rows",
-            {low_precision_variant("a row at a time in vectors", fit_quantize, encode_quantize)}}}};
+            {low_precision_variant("a row at a time in vectors", fit_quantize, encode_quantize)}},
+           {"dequantize_rows", {simd_variant("a row at a time", fit_quantize, encode_dequantize)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

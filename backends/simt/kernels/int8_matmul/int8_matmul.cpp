@@ -79,6 +79,15 @@ void encode_quantize(const EncodeArgs& args) {
                 .items = ceil_div(rows * columns, 4)});
 }
 
+void encode_dequantize(const EncodeArgs& args) {
+  const std::int64_t rows = args.call.inputs[0].dim(0), columns = args.call.inputs[0].dim(1);
+  launch(args,
+         {.kernel = "dequantize_values",
+          .bindings = {reads(whole_words(args.inputs[0])), reads(args.inputs[1]), writes(args.outputs[0])},
+          .constants = {hal::word(rows * columns), hal::word(columns)},
+          .items = rows * columns});
+}
+
 }  // namespace
 
 std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
@@ -95,6 +104,10 @@ kernels::Variant int8_matmul_tiles() {
 kernels::Variant quantize_rows() {
   return simt_variant("a workgroup per row's scale, then four integers per invocation", fit_quantize,
                       encode_quantize);
+}
+
+kernels::Variant dequantize_rows() {
+  return simt_variant("an element per item", fit_any_dtype, encode_dequantize);
 }
 
 }  // namespace meshloom::backends::simt
