@@ -333,6 +333,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
   add_predict(*command, registries, action);
   add_collectives(*command, registries, action);
   add_mesh(*command, registries, action);
+  add_plans(*command, registries, action);
   command->callback([=, &action] {
     if (command->get_subcommands().empty()) action = [=] { return bench_run(registries, *options); };
   });

@@ -1,0 +1,66 @@
+#include "trainer/compose/cost/published.h"
+
+#include <algorithm>
+
+#include "kernels/flash_attention/flash_attention.h"
+#include "kernels/grouped_matmul/grouped_matmul.h"
+#include "kernels/matmul/matmul.h"
+
+namespace meshloom::trainer {
+
+std::string_view to_string(CallCost::Kind kind) {
+  switch (kind) {
+    case CallCost::Kind::matmul:
+      return "matmul";
+    case CallCost::Kind::attention:
+      return "attention";
+    case CallCost::Kind::attention_grad:
+      return "attention_grad";
+    case CallCost::Kind::other:
+      return "other";
+  }
+  return "";
+}
+
+CallCost call_cost(const kernels::CallView& call, double flops, double bytes) {
+  CallCost cost;
+  cost.flops = flops;
+  cost.bytes = bytes;
+  const auto size = [](std::int64_t value) { return static_cast<double>(value); };
+  if (call.op == "matmul") {
+    const kernels::MatmulDims dims = kernels::matmul_dims(call);
+    cost.kind = CallCost::Kind::matmul;
+    cost.groups = size(dims.g), cost.m = size(dims.m), cost.n = size(dims.n), cost.k = size(dims.k);
+  } else if (call.op == "grouped_matmul" || call.op == "grouped_outer") {
+    cost.kind = CallCost::Kind::matmul;
+    const kernels::Shape &a = call.inputs[0].shape, &b = call.inputs[1].shape, &out = call.outputs[0].shape;
+    const bool outer = call.op == "grouped_outer";
+    cost.groups = size(outer ? out[0] : b[0]);
+    const double rows = size(a[0]) / cost.groups;  // of an even load
+    cost.m = outer ? size(a[1]) : rows;
+    cost.n = size(outer ? b[1] : out[1]);
+    cost.k = outer ? rows : size(a[1]);
+  } else if (call.op == "flash_attention" || call.op == "flash_attention_grad") {
+    const kernels::Shape &q = call.inputs[0].shape, &k = call.inputs[1].shape;
+    cost.kind = call.op == "flash_attention" ? CallCost::Kind::attention : CallCost::Kind::attention_grad;
+    cost.groups = size(q[0] * q[2]), cost.m = size(q[1]), cost.n = size(k[1]), cost.k = size(q[3]);
+  }
+  return cost;
+}
+
+double call_seconds(const CallCost& cost, const CallConstants& constants, double peak, double memory_rate) {
+  double efficiency = 0;  // 0 = what bounds it is memory
+  if (cost.kind == CallCost::Kind::matmul)
+    efficiency = constants.matmul * (cost.fp8 ? constants.fp8 : 1) * cost.m /
+                 (cost.m + constants.matmul_rows) * cost.n / (cost.n + constants.matmul_sides) * cost.k /
+                 (cost.k + constants.matmul_sides);
+  else if (cost.kind != CallCost::Kind::other)
+    efficiency = constants.attention *
+                 (cost.kind == CallCost::Kind::attention_grad ? constants.attention_grad : 1) * cost.k /
+                 (cost.k + constants.attention_head) * cost.m / (cost.m + constants.attention_rows);
+  const double memory = cost.bytes / (memory_rate * constants.memory);
+  const double computing = efficiency > 0 ? cost.flops / (peak * efficiency) : 0;
+  return constants.launch + std::max(computing, memory);
+}
+
+}  // namespace meshloom::trainer
