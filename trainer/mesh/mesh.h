@@ -26,8 +26,7 @@ struct OuterConfig : layers::ConfigOf<OuterConfig> {
 
 struct MeshConfig : layers::ConfigOf<MeshConfig> {
   static constexpr std::string_view kName = "Mesh";
-  static constexpr std::string_view kAbout =
-      "Named axes over ranks, whose product is the number of ranks.";
+  static constexpr std::string_view kAbout = "Named axes over ranks, whose product is the number of ranks.";
   std::int64_t islands = 1, pipeline = 1, data = 1, expert = 1, fsdp = 1, seq = 1, model = 1;
   std::string schedule = "1f1b";
   std::int64_t chunks = 2;

@@ -27,8 +27,9 @@ AxisName axis_from_string(std::string_view name, const std::string& where) {
 std::string_view to_string(AxisName axis) { return kNames.at(index(axis)); }
 
 std::vector<AxisName> AxisSet::list() const {
-  static constexpr std::array<AxisName, kAxes> kOrder{AxisName::pipeline, AxisName::data, AxisName::fsdp,
-                                                      AxisName::expert,   AxisName::seq,  AxisName::model};
+  static constexpr std::array<AxisName, kAxes> kOrder{AxisName::islands, AxisName::pipeline, AxisName::data,
+                                                      AxisName::fsdp,    AxisName::expert,   AxisName::seq,
+                                                      AxisName::model};
   std::vector<AxisName> axes;
   for (const AxisName axis : kOrder)
     if (has(axis)) axes.push_back(axis);

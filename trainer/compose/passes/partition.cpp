@@ -474,8 +474,7 @@ class Partitioner {
   }
 
   // Gives the letters in braces what shards have of their own: rows, and behind them groups of rows.
-  void give_own(LetterAxes& axes, const std::string& letters, AxisSet own,
-                std::int64_t blocks) const {
+  void give_own(LetterAxes& axes, const std::string& letters, AxisSet own, std::int64_t blocks) const {
     const AxisSet of_groups = letters.size() > 1 ? own & groups() : AxisSet();
     axes.give(letters[0], own - of_groups, blocks);
     if (!of_groups.empty()) axes.give(letters[1], of_groups);
@@ -572,7 +571,8 @@ class Partitioner {
       const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
                                       outputs = sizes_of(letter, rule.outputs, types.outputs);
       while (!of_letter.empty() &&
-             !(divides_all(of_letter, inputs, outputs) && in_units(letter, of_letter, inputs, rule) && can_slice(call, letter, of_letter, rule) &&
+             !(divides_all(of_letter, inputs, outputs) && in_units(letter, of_letter, inputs, rule) &&
+               can_slice(call, letter, of_letter, rule) &&
                divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
