@@ -70,7 +70,7 @@ void check_call(Rules& rules, std::vector<std::string> names, const Attrs& attrs
     const bool right = side[0] == 'r';
     rules.require(std::abs(width) < kUnlimited, std::string(side) + " must be below 2^40 to either side",
                   std::to_string(width));
-    rules.require(!right || width != 0, "right must not be 0, for which causal stands", "0");
+    rules.require(!right || width != 0, "right must not be 0 (causal stands for 0)", "0");
     rules.require(!right || !rules.flag("causal"), "causal and right are one thing said twice",
                   "right = " + std::to_string(width));
     window = true;

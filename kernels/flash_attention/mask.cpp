@@ -88,6 +88,7 @@ std::int64_t AttentionMask::window_pairs() const {
   // More than this to either side shows nothing more.
   const std::int64_t most = s + t + std::abs(offset);
   const std::int64_t begin = offset - std::min(left, most), end = offset + std::min(right, most) + 1;
+  if (end <= begin) return 0;
   const auto below = [&](std::int64_t shift) { return clamped_sum(shift + s, t) - clamped_sum(shift, t); };
   return below(end) - below(begin);
 }

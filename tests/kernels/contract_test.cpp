@@ -94,7 +94,7 @@ TEST_F(Contracts, CasesAreValidCalls) {
   });
 }
 
-// "ab,b->a", "n.->n.{n}": one group per tensor, one character per dimension, and braces behind; a letter stands for one size, or for sizes
+// "ab,b->a", "(ab)c->abc", "n.->n.{n}": one group per tensor, one character, or two in parentheses, per dimension, and braces behind; a letter stands for one size, or for sizes
 // with a fixed factor.
 TEST_F(Contracts, PartitionRulesMatchTheirShapes) {
   for_each_case([&](const Contract& contract, const Case& test) {
@@ -103,6 +103,7 @@ TEST_F(Contracts, PartitionRulesMatchTheirShapes) {
     ASSERT_NE(rule.find("->"), std::string::npos) << rule;
     const kernels::PartitionRule parsed = kernels::partition_rule(contract, call.view(), contract.name);
     std::set<char> left;
+    for (const std::string& inner : parsed.inner_inputs) left.insert(inner.begin(), inner.end());
     const auto check = [&](const std::vector<std::string>& parts, const std::vector<TensorType>& types,
                            bool input) {
       if (types.empty()) return;
