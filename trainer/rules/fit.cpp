@@ -52,9 +52,6 @@ void set_chunks(TrainerConfig& config, std::int64_t chunk, const layers::ClassTa
   wrap.apply(config, classes);
 }
 
-// A chunk is of the rows of all ranks.
-std::int64_t ranks_of_rows(const TrainerConfig& config) { return config.mesh->data * config.mesh->fsdp; }
-
 const std::vector<Knob>& knobs() {
   static const std::vector<Knob> kKnobs{
       {"offload_optimizer",
@@ -90,7 +87,7 @@ const std::vector<Knob>& knobs() {
        has_chunks,
        [](TrainerConfig& config, const char* value, std::int64_t max_chunk,
           const layers::ClassTable& classes) {
-         set_chunks(config, std::min<std::int64_t>(std::stoll(value) * ranks_of_rows(config), max_chunk), classes);
+         set_chunks(config, std::min<std::int64_t>(std::stoll(value), max_chunk), classes);
        },
        false,
        {{"1024", "the loss in chunks of 1024 tokens"},
@@ -105,7 +102,7 @@ std::int64_t max_chunk_of(const TrainerConfig& config, const hal::DeviceInfo& de
   while (device.limits.max_allocation_bytes > 0 && chunk > 1 &&
          chunk > device.limits.max_allocation_bytes / row)
     chunk /= 2;
-  return chunk * ranks_of_rows(config);
+  return chunk;
 }
 
 struct Edit {
