@@ -200,7 +200,7 @@ int search_run(const Registries& registries, const PlanOptions& options, RecipeO
 int plan_run(const Registries& registries, const PlanOptions& options) {
   RecipeOptions recipe = options.recipe;
   recipe.set_mesh(options.mesh, 0);
-  recipe.hardware.ranks = options.mesh.empty();
+  recipe.hardware.ranks = true;
   if (options.search) return search_run(registries, options, std::move(recipe));
   const auto [asked, config, device] = recipe.opened(registries);
   ComposeOptions compose = config.compose_options();

@@ -334,10 +334,10 @@ std::string search_text(const MeshSearch& search, const std::string& command) {
       "search      {} combinations of mesh, remat and micro-batches, {} composed with few layers\n",
       search.tried, search.composed);
   for (const FoundMesh& found : search.best) {
-    text += fmt::format("  {:.4g} s{}, {} ({})  {}, {}, {} micro-batches\n", found.time.seconds,
+    text += fmt::format("  {:.4g} s{}, {} ({})  {}, {}, {} micro-batch{}\n", found.time.seconds,
                         found.mfu > 0 ? fmt::format(", MFU {:.1f} %", 100 * found.mfu) : "", found.peak_bytes,
                         bytes_text(static_cast<double>(found.peak_bytes)), found.mesh, found.remat,
-                        found.accumulation);
+                        found.accumulation, found.accumulation == 1 ? "" : "es");
     text += "    " + command + found.options + "\n";
   }
   if (search.best.empty()) text += "  none fits\n";

@@ -60,7 +60,8 @@ TrainerConfig qwen3_30b_a3b() {
   experts.gating = gating;
   layer.feed_forward = experts;
   config.model = model;
-  set_run(config, 1024, 4096, 3e-4);
+  set_run(config, 256, 2048, 3e-4);
+  config.accumulation = 4;  // a row of all scores is 1.2 GB, and a micro-batch has one for each of 64 devices
   return config;
 }
 
