@@ -42,6 +42,9 @@ int plans_run(const trainer::Registries& registries, const PlansOptions& options
         report.skipped.push_back({runs[i], error.what()});
       }
     }
+    if (report.runs.empty())
+      throw Error(fmt::format("{}:{}", options.table, report.skipped.front().run.line),
+                  "a run must be one that can be composed", report.skipped.front().reason);
     if (!options.features.empty()) write_file(options.features, features_json(report.runs));
     const std::optional<Validation> validation =
         validate(report.runs, {[&] { return stop.requested(); },

@@ -8,6 +8,7 @@
 #include "hal/suggest.h"
 #include "kernels/core/contract.h"
 #include "trainer/compose/cost/measured_links.h"
+#include "trainer/compose/cost/published.h"
 #include "trainer/compose/report.h"
 #include "trainer/execute/commands_of.h"
 #include "trainer/io/units.h"
@@ -39,6 +40,8 @@ PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::Dev
        {kernels::TimeBasis::measured, kernels::TimeBasis::similar, kernels::TimeBasis::fitted})
     if (const double seconds = plan.update_predicted_seconds(basis); seconds > 0)
       speed.parts[std::string(to_string(basis))] = seconds;
+  if (const CallConstants* constants = published_constants(plan.profile); constants && config.dtype != "f32")
+    speed.published_seconds = published_seconds(plan, *constants, device.profile);
   if (plan.host.copy_seconds > 0) speed.parts["copies"] = plan.host.copy_seconds;
   speed.seconds = plan.update_predicted_seconds();
   if (speed.seconds <= 0) return speed;
@@ -118,6 +121,9 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
     fmt::format_to(out, "predicted   {:.3g} s, {:.4g} tokens/s{} ({})\n", speed.seconds,
                    speed.tokens_per_second,
                    speed.mfu > 0 ? fmt::format(", MFU {:.3g} %", 100 * speed.mfu) : "", parts);
+    if (speed.published_seconds > 0)
+      fmt::format_to(out, "published   {:.3g} s, if calls reached what published runs on such chips reach\n",
+                     speed.published_seconds);
   }
   fmt::format_to(out, "memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
                  bytes_text(static_cast<double>(plan.peak_bytes)),

@@ -31,6 +31,8 @@ struct PlanSpeed {
   double mfu = 0;  // of the profile's peak for the recipe's dtype; 0 = it has none
   // The parts of the seconds by what they rest on (kernels::TimeBasis), "measured" and the others, and copies.
   std::map<std::string, double> parts;
+  // If its calls reached what published runs on such chips do (cost/published.h), which are not of this program's kernels.
+  double published_seconds = 0;  // 0 = none are known, or the recipe does not compute in 16 bits
 };
 PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);
 

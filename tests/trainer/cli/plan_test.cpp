@@ -148,6 +148,20 @@ TEST(Plan, TheLowerBoundIsOfTheUnitThatTheKernelsUse) {
   EXPECT_NE(text.find(" tokens/s, MFU "), std::string::npos);
 }
 
+// What published runs reach stands apart from what is predicted of Meshloom's kernels, with a label of its own.
+TEST(Plan, PublishedEfficienciesAreNamed) {
+  const nlohmann::json json = plan_of("smollm2-135m --device null --as h100", 0);
+  const double published = json["published_step_seconds"], flops = json["flops_per_step"];
+  EXPECT_GT(published, flops / 989.4e12);
+  EXPECT_LT(published, json["predicted_step_seconds"].get<double>());
+  EXPECT_NE(meshloom("plan smollm2-135m --device null --as h100").out.find("\npublished   "),
+            std::string::npos);
+  for (const char* without :
+       {"smollm2-135m --device null --as h100 --set dtype=f32 --set hardware_rules=false",
+        "smollm2-135m --device null --as rx7900xtx"})
+    EXPECT_EQ(plan_of(without, 0)["published_step_seconds"], 0) << without;
+}
+
 // A device described in a file is planned for as the device itself.
 TEST(Plan, OfADescribedDevice) {
   const Outcome described = meshloom("devices --device null:opencl-amd --describe");

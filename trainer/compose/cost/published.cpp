@@ -1,10 +1,16 @@
 #include "trainer/compose/cost/published.h"
 
 #include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
 
+#include "embedded_efficiencies.h"
+#include "hal/error.h"
+#include "kernels/core/contract.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/grouped_matmul/grouped_matmul.h"
 #include "kernels/matmul/matmul.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 
@@ -61,6 +67,59 @@ double call_seconds(const CallCost& cost, const CallConstants& constants, double
   const double memory = cost.bytes / (memory_rate * constants.memory);
   const double computing = efficiency > 0 ? cost.flops / (peak * efficiency) : 0;
   return constants.launch + std::max(computing, memory);
+}
+
+const CallConstants* published_constants(const std::string& profile) {
+  static const std::map<std::string, CallConstants> all = [] {
+    constexpr int kDepth = 4;
+    std::map<std::string, CallConstants> parsed;
+    for (const embedded::File& file : embedded::efficiencies()) {
+      const std::string where = "efficiencies '" + std::string(file.name) + "' in the program";
+      const auto json = parse_json(file.text, where, "the file", kDepth).at("published");
+      if (json.at("source").get<std::string>().empty())
+        throw Error(where, "published efficiencies must name their source");
+      const auto& calls = json.at("calls");
+      for (const auto& chip : json.at("chips")) {
+        const CallConstants constants{.matmul = chip.at("matmul"),
+                                      .matmul_rows = calls.at("matmul_rows"),
+                                      .matmul_sides = calls.at("matmul_sides"),
+                                      .fp8 = calls.at("fp8"),
+                                      .attention = chip.at("attention"),
+                                      .attention_grad = calls.at("attention_grad"),
+                                      .attention_head = calls.at("attention_head"),
+                                      .attention_rows = calls.at("attention_rows"),
+                                      .memory = calls.at("memory"),
+                                      .launch = calls.at("launch")};
+        for (const double part : {constants.matmul, constants.attention, constants.memory})
+          if (!(part > 0 && part <= 1))
+            throw Error(where, "an efficiency must be above 0, and 1 at most", shown_json(chip));
+        parsed[chip.at("profile")] = constants;
+      }
+    }
+    return parsed;
+  }();
+  const auto found = all.find(profile);
+  return found == all.end() ? nullptr : &found->second;
+}
+
+double published_seconds(const Plan& plan, const CallConstants& constants, const hal::Profile& profile) {
+  const double peak = profile.flops(hal::DType::bf16), memory = profile.memory_bytes_per_second;
+  double sum = 0;
+  for (const UpdateStep& step : plan.steps.update) {
+    const PlannedProgram& planned = plan.steps.at(step.step);
+    if (planned.on_host) continue;
+    for (const kernels::Call& call : planned.program.calls) {
+      if (!call.choice) continue;
+      const kernels::Contract& contract = *call.choice->variant->contract;
+      if (contract.view || contract.moves) continue;
+      const kernels::CallTypes types(planned.program, call);
+      const kernels::CallView view = types.view(call);
+      sum +=
+          static_cast<double>(step.times) *
+          call_seconds(call_cost(view, contract.flops(view), contract.bytes(view)), constants, peak, memory);
+    }
+  }
+  return sum;
 }
 
 }  // namespace meshloom::trainer

@@ -3,9 +3,12 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <string_view>
 
+#include "hal/profile.h"
 #include "kernels/program/types.h"
+#include "trainer/compose/plan.h"
 
 namespace meshloom::trainer {
 
@@ -36,5 +39,10 @@ struct CallConstants {
 };
 // launch + max(flops / (peak e), bytes / (memory_rate e)); `peak` is FLOP/s of 16 bits.
 double call_seconds(const CallCost& cost, const CallConstants& constants, double peak, double memory_rate);
+
+// What runs on the chip of this profile reach (efficiencies.json); nullptr where none was published.
+const CallConstants* published_constants(const std::string& profile);
+// The calls of one update of this rank, at these efficiencies, without copies and moves.
+double published_seconds(const Plan& plan, const CallConstants& constants, const hal::Profile& profile);
 
 }  // namespace meshloom::trainer
