@@ -139,9 +139,11 @@ struct Contract {
   // How dimensions of inputs and outputs correspond, einsum-like: "mk,kn->mn", several outputs after the
   // arrow. A dimension may be split over shards when every place of its letter is; an output without the
   // letter is then a partial sum. '.' is a dimension that every shard holds whole. Sizes under one letter may
-  // differ by a fixed factor (query heads and key heads). An upper-case letter is one that
-  // `local` must know of: its places are not alike, or it adds up over them itself, so that outputs without it are whole. "(bs)" is one dimension of two: every place of b has all places of s behind one another. A letter in braces behind a tensor ("n.->n.{n}") says that its rows may be numbered within each shard of
-  // that letter, as where a shard sorts its own rows; such an input takes only what such an output gave.
+  // differ by a fixed factor (query heads and key heads). "(bs)" is one dimension of two: every place of b has all places of s
+  // behind one another. An upper-case letter is one that `local` must know of: its places are not alike, or it adds up over them
+  // itself, so that outputs without it are whole. A letter in braces behind a tensor ("n.->n.{n}") says that its rows may be
+  // numbered within each shard of that letter, as where a shard sorts its own rows; such an input takes only what such an output
+  // gave.
   std::string (*partition)(const CallView& call) = nullptr;
   // Writes the call on the parts of one shard and returns its outputs, where the op on the parts alone would be wrong: its
   // attributes depend on the place, or what is summed needs a step of its own. nullptr: the op on the parts is right.
