@@ -190,7 +190,7 @@ class MeshTable : public TrainOverRanks {
   std::map<std::string, Tensors> start_, single_;
 };
 
-const std::vector<std::string> kAxes{"pipeline", "data", "fsdp", "seq", "model"};
+const std::vector<std::string> kAxes{"pipeline", "data", "expert", "fsdp", "seq", "model"};
 
 TEST_F(MeshTable, AxesAndPairsAreEqualToOneRank) {
   std::vector<Row> rows;
@@ -203,7 +203,7 @@ TEST_F(MeshTable, AxesAndPairsAreEqualToOneRank) {
 }
 
 TEST_F(MeshTable, TriplesAndSchedulesAreEqualToOneRank) {
-  std::vector<Row> rows{{"pipeline=2,fsdp=2,model=2"}};
+  std::vector<Row> rows{{"pipeline=2,fsdp=2,model=2"}, {"expert=2,fsdp=2,model=2"}};
   for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     rows.push_back({"pipeline=2", fmt::format("--set mesh.schedule={}", schedule)});
   for (const char* attention : {"gather", "all_to_all", "ring"})

@@ -169,6 +169,25 @@ TEST_F(TrainOverRanks, CheckpointsOfExpertsGoOnOnOtherMeshes) {
   }
 }
 
+TEST_F(TrainOverRanks, CheckpointsOfDividedSequencesGoOnOnOtherMeshes) {
+  const std::string mesh = "--mesh seq=4 --set mesh.attention=ring ";
+  ASSERT_EQ(train("one", "--steps 6").code, 0);
+  ASSERT_EQ(train("whole", "--steps 6 " + mesh).code, 0);
+  ASSERT_EQ(train("parts", "--steps 3 " + mesh).code, 0);
+  expect_equal("whole", "one");
+  for (const std::string to : {"alone", "other"})
+    fs::copy(folder_ + "/parts", folder_ + "/" + to, fs::copy_options::recursive);
+  const Result resumed = train("parts", "--steps 6 --resume " + mesh);
+  ASSERT_EQ(resumed.code, 0) << resumed.said;
+  expect_same_bits("parts/step-00000006", "whole/step-00000006");
+  const Result alone = train("alone", "--steps 6 --resume --allow-rounding");
+  ASSERT_EQ(alone.code, 0) << alone.said;
+  expect_equal("alone", "whole");
+  const Result other = train("other", "--steps 6 --resume --allow-rounding --mesh fsdp=2,seq=2");
+  ASSERT_EQ(other.code, 0) << other.said;
+  expect_equal("other", "whole");
+}
+
 TEST_F(TrainOverRanks, ProcessesGiveTheBitsOfThreads) {
   if (!backends::mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";

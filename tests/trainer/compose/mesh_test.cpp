@@ -29,6 +29,7 @@ namespace meshloom::tests {
 namespace {
 
 using testing::HasSubstr;
+using trainer::AxisName;
 using trainer::Layout;
 using trainer::Plan;
 using trainer::Session;
@@ -188,7 +189,7 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
     }
     const std::lock_guard lock(mutex);
     if (outcome.metrics.empty()) outcome.metrics = metrics;
-    if (place.size(AxisName::islands) == 1) {
+    if (session.plan().mesh.size(AxisName::islands) == 1) {
       EXPECT_EQ(metrics, outcome.metrics) << "rank " << rank << " has other metrics than another rank";
     }
     collect(session, outcome);
@@ -527,7 +528,7 @@ TEST(OverRanks, SharesOfRowsAreEqualToOneRank) {
   check({.model = tiny_gpt2(), .shares = two}, kMagnified,
         {{{"data", 2}, {"model", 2}}, {{"fsdp", 2}, {"model", 2}}});
   check({.model = of_experts(tiny_llama()), .shares = four}, kMagnified, {{{"data", 2}, {"fsdp", 2}}});
-  check({.sequence = 8, .shares = two}, kMagnified, {{{"data", 2}, {"seq", 2}}, {{"fsdp", 2}, {"seq", 2}}});
+  check({.shares = two, .sequence = 8}, kMagnified, {{{"data", 2}, {"seq", 2}}, {{"fsdp", 2}, {"seq", 2}}});
 }
 
 // Tokens over ranks, in every way to divide attention. A rank has one head of keys at most where the axis model takes the other.
@@ -580,10 +581,37 @@ TEST(OverRanks, SequencesWithWindowsAreEqualToOneRank) {
                     .learner = learner<trainer::Sgd::Config>()},
                    kLosses, {{{"seq", 4}}}, {"gather", "ring"});
 }
-TEST(OverRanks, SequencesWithDropoutAreEqualToOneRank) {
-  for (const std::string field : {"decoder.stack.layer.attention.dropout"})
-    check_sequence({.model = with(tiny_llama(), field, "0.2"), .learner = learner<trainer::Sgd::Config>()},
-                   kLosses, {{{"seq", 2}}, {{"data", 2}, {"seq", 2}}}, {"gather"});
+// What depends on the distance of a query from a key, or on bits that are made of positions, and dropout, which depends on places.
+TEST(OverRanks, SequencesWithMasksAndBiasesAreEqualToOneRank) {
+  const std::string attention = "decoder.stack.layer.attention.";
+  for (const auto& [field, value] : std::vector<std::pair<std::string, std::string>>{
+           {"mask", "MaskFunction{visible=\"(q-k)%3==0\" base=Causal{}}"},
+           {"mask", "Full{}"},
+           {"distance_bias", "RelativeBias{}"},
+           {"distance_bias", "Alibi{}"},
+           {"dropout", "0.2"}}) {
+    SCOPED_TRACE(value);
+    check_sequence(
+        {.model = with(tiny_llama(), attention + field, value), .learner = learner<trainer::Sgd::Config>()},
+        kLosses, {{{"seq", 2}}, {{"data", 2}, {"seq", 2}}}, {"gather", "all_to_all"});
+  }
+}
+TEST(OverRanks, SequencesWithLossesInChunksAreEqualToOneRank) {
+  check_sequence({.model = with(tiny_llama(), "loss", "ChunkedLoss{chunk_size=8}"),
+                  .learner = learner<trainer::Sgd::Config>()},
+                 kLosses, {{{"seq", 4}}, {{"seq", 2}, {"model", 2}}}, {"ring"});
+}
+TEST(OverRanks, SequencesWithMuonAreEqualToOneRank) {
+  check_sequence({.learner = learner<trainer::Muon::Config>()}, kMagnified, {{{"fsdp", 2}, {"seq", 2}}},
+                 {"gather"});
+}
+TEST(OverRanks, ARingRefusesMasksOfBits) {
+  const auto model = with(tiny_llama(), "decoder.stack.layer.attention.distance_bias", "RelativeBias{}");
+  trainer::ComposeOptions options = options_of({.attention = "ring"}, {{"seq", 2}}, 0);
+  const auto device = build().registry.open("cpu");
+  EXPECT_THAT(
+      message_of([&] { trainer::compose_training(model, adamw(), options, catalog(), device->info()); }),
+      HasSubstr("gather takes all; found a bias"));
 }
 TEST(OverRanks, SequencesWithExpertsAreEqualToOneRank) {
   check_sequence({.model = of_experts(tiny_llama())}, kMagnified, {{{"seq", 2}}, {{"data", 2}, {"seq", 2}}},
