@@ -164,9 +164,7 @@ const FeatureComposer::Part& FeatureComposer::part(const PublishedRun& run, cons
       (apply || cost.update ? count.update : count.micro) += 1;
     }
     for (const trainer::Exchange& exchange : planned.exchanges) {
-      double bytes = 0;
-      for (const kernels::collective::Move& move : exchange.moves)
-        if (move.out) bytes += static_cast<double>(move.bytes);
+      const auto bytes = static_cast<double>(exchange.moved.out);
       Part::Moved& moved = part->moves[{to_string(exchange.axes), exchange.op}];
       const bool update = apply || planned.program.calls[static_cast<std::size_t>(exchange.call)].phase ==
                                        kernels::Phase::update;

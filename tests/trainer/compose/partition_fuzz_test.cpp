@@ -343,13 +343,14 @@ const std::string& method(std::uint64_t seed) {
 }
 
 // The first difference between the program over the mesh and over one rank, "" = none. `catalog` is what divides it.
-std::string difference(const kernels::Catalog& dividing, const Fuzzed& fuzzed, const Mesh& mesh) {
+std::string difference(const kernels::Catalog& dividing, const Fuzzed& fuzzed, const Mesh& mesh,
+                       const std::string& attention = "gather") {
   const Topology first(mesh);
   const Values whole = interpret(fuzzed.program, catalog(), fuzzed.inputs);
   std::vector<Rank> ranks;
   for (int r = 0; r < first.ranks(); ++r) {
     const Topology topology(mesh, r);
-    trainer::Partitioned divided = trainer::partition(fuzzed.program, dividing, topology, method(seed));
+    trainer::Partitioned divided = trainer::partition(fuzzed.program, dividing, topology, attention);
     kernels::verify(divided.program, catalog(), "partition");
     Values values;
     for (std::size_t i = 0; i < fuzzed.program.inputs.size(); ++i) {
@@ -402,7 +403,7 @@ std::string difference(const kernels::Catalog& dividing, const Fuzzed& fuzzed, c
 
 std::string difference(const kernels::Catalog& dividing, const std::string& op, const Mesh& mesh,
                        std::uint64_t seed) {
-  return difference(dividing, RandomPrograms(Topology(mesh), seed).make(op), mesh);
+  return difference(dividing, RandomPrograms(Topology(mesh), seed).make(op), mesh, method(seed));
 }
 
 std::int64_t programs() {
