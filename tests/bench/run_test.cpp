@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <tuple>
@@ -262,9 +263,10 @@ TEST_F(Bench, SamplingKeepsTheReferencesWord) {
       if (sampled.covered != "all") ++cut;
       // Gathered are always the last elements.
       for (auto& tensor : outputs)
-        if (tensor.type.dtype == hal::DType::f32 && tensor.type.elements() > 0)
-          tensor.as<float>()[tensor.type.elements() - 1] += 1e6f;
-        else if (!tensor.data.empty())
+        if (tensor.type.dtype == hal::DType::f32 && tensor.type.elements() > 0) {
+          float& last = tensor.as<float>()[tensor.type.elements() - 1];
+          last += 1e6f + std::abs(last);
+        } else if (!tensor.data.empty())
           tensor.data.back() ^= std::byte{1};
       if (!workload.outputs.empty()) {
         EXPECT_EQ(whole.check(outputs).state, CheckResult::State::wrong) << workload.call();

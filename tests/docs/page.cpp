@@ -43,7 +43,7 @@ const std::vector<Substitution> kSubstitutions{
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
     {std::regex(R"(\bbench matmul (?!.*--shapes)(.*))"), "bench matmul --shapes 64x64x64 $1"},
     {std::regex(R"(--max-regression \S+)"), "--max-regression 1000%"},
-    {std::regex(R"(\bmeshloom bench (?!train_step|mesh|tune|calibrate|predict)(.*))"),
+    {std::regex(R"(\bmeshloom bench (?!train_step|mesh|plans|tune|calibrate|predict)(.*))"),
      "meshloom bench $1 --time-per-case 0.01"},
 };
 
@@ -119,7 +119,8 @@ class Workplace {
   int run(const std::string& command, std::string& said) {
     for (const auto& [path, maker] : makers())
       if (std::regex_search(
-              command, std::regex("(--init|checkpoint|--like|import|--config|--baseline) " + path + "\\b")) &&
+              command,
+              std::regex("(--init|checkpoint|--like|import|--config|--baseline|plans) " + path + "\\b")) &&
           !std::filesystem::exists(scratch_.path(path))) {
         const int code = run(maker, said);
         if (code != 0) return code;
@@ -138,6 +139,9 @@ class Workplace {
         {"SmolLM2-135M", train + ".run && meshloom export --checkpoint .run --out SmolLM2-135M"},
         {"smol", "meshloom import SmolLM2-135M --out smol"},
         {"my.recipe", "meshloom config tiny >my.recipe"},
+        {"published_steps.csv", "for i in 1 2 3; do cat " MESHLOOM_SOURCE_DIR
+                                "/tests/fuzz/seeds/published_runs/two_rows.csv; done | "
+                                "awk 'NR == 1 || !/^source,/' >published_steps.csv"},
         {"before.json", "meshloom bench softmax --time-per-case 0.01 --json before.json"},
     };
     return all;

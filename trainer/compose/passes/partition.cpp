@@ -570,10 +570,10 @@ class Partitioner {
     for (auto [letter, of_letter] : std::map(axes.all())) {
       const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
                                       outputs = sizes_of(letter, rule.outputs, types.outputs);
-      while (!of_letter.empty() &&
-             !(divides_all(of_letter, inputs, outputs) && in_units(letter, of_letter, inputs, rule) &&
-               can_slice(call, letter, of_letter, rule) &&
-               divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
+      while (!of_letter.empty() && !(divides_all(of_letter, inputs, outputs) &&
+                                     in_units(letter, of_letter, axes.blocks_of(letter), inputs, rule) &&
+                                     can_slice(call, letter, of_letter, rule) &&
+                                     divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
     }
@@ -598,12 +598,18 @@ class Partitioner {
     return sizes;
   }
 
-  bool in_units(char letter, AxisSet axes, const std::vector<std::int64_t>& inputs,
+  bool in_units(char letter, AxisSet axes, std::int64_t blocks, const std::vector<std::int64_t>& inputs,
                 const PartitionRule& rule) const {
-    const auto unit = rule.units.find(letter);
-    return unit == rule.units.end() || std::all_of(inputs.begin(), inputs.end(), [&](std::int64_t size) {
-             return size % (mesh_.size(axes) * unit->second) == 0;
-           });
+    const auto found = rule.units.find(letter);
+    if (found == rule.units.end()) return true;
+    const std::int64_t unit = found->second;
+    return std::all_of(inputs.begin(), inputs.end(), [&](std::int64_t size) {
+      if (size % unit != 0) return false;
+      // What seq leaves of every block lies apart.
+      return axes.has(AxisName::seq)
+                 ? size / unit % (blocks * mesh_.size(axes - in_front(axes, AxisName::seq))) == 0
+                 : divides(size / unit, axes, mesh_);
+    });
   }
 
   bool divides_all(AxisSet axes, const std::vector<std::int64_t>& inputs,
