@@ -34,8 +34,8 @@ class Shards {
   Tensor scatter_sum(Tensor x, std::size_t d) const {
     const std::int64_t own = x.shape()[d] / places_;
     const auto [outer, inner] = around(x.shape(), d);
-    Tensor parts = reshape(x, {outer, places_, inner / places_});
-    if (outer > 1) parts = permute(parts, {1, 0, 2});
+    const Tensor parts = outer > 1 ? permute(reshape(x, {outer, places_, inner / places_}), {1, 0, 2})
+                                   : reshape(x, {places_, 1, inner / places_});
     Tensor sum = reduce_sum(exchange(parts), 2);
     return reshape(cast(sum, x.dtype()), with(x.shape(), d, own));
   }

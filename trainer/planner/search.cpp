@@ -44,6 +44,7 @@ struct Choice {
 // What the estimate needs to know of a model.
 struct Sizes {
   std::int64_t layers = 0, parameters = 0, trained = 0, tokens = 0;
+  bool experts = false;        // whether the model has any
   double flops = 0, peak = 0;  // of a step; of a device
   std::int64_t memory = 0;     // of a device; 0 = without limit
 };
@@ -73,6 +74,7 @@ Sizes sizes_of(const TrainerConfig& config, const kernels::Catalog& catalog, con
        layers::trace_logits(*config.model, catalog, 1, config.sequence, config.input->source(config.sequence))
            .parameters) {
     sizes.parameters += info.count();
+    sizes.experts = sizes.experts || (!info.axes.empty() && info.axes[0] == "expert");
     if (!info.frozen) sizes.trained += info.count();
   }
   sizes.tokens = config.batch * config.sequence;
@@ -82,12 +84,12 @@ Sizes sizes_of(const TrainerConfig& config, const kernels::Catalog& catalog, con
   return sizes;
 }
 
-// All ways to write `ranks` as a product of axis sizes.
-std::vector<MeshConfig> meshes_of(std::int64_t ranks, const MeshConfig& like) {
+// All ways to write `ranks` as a product of axis sizes. Where there are no experts, their axis would be another one of data.
+std::vector<MeshConfig> meshes_of(std::int64_t ranks, const MeshConfig& like, bool experts) {
   std::vector<MeshConfig> found;
-  const std::vector<std::int64_t MeshConfig::*> fields{&MeshConfig::pipeline, &MeshConfig::data,
-                                                       &MeshConfig::expert,   &MeshConfig::fsdp,
-                                                       &MeshConfig::seq,      &MeshConfig::model};
+  std::vector<std::int64_t MeshConfig::*> fields{&MeshConfig::pipeline, &MeshConfig::data, &MeshConfig::fsdp,
+                                                 &MeshConfig::seq, &MeshConfig::model};
+  if (experts) fields.push_back(&MeshConfig::expert);
   const auto fill = [&](auto&& self, MeshConfig mesh, std::size_t axis, std::int64_t rest) -> void {
     if (axis == fields.size()) {
       if (rest == 1) found.push_back(mesh);
@@ -107,8 +109,10 @@ std::vector<MeshConfig> meshes_of(std::int64_t ranks, const MeshConfig& like) {
 
 double ratio(std::int64_t a, std::int64_t b) { return static_cast<double>(a) / static_cast<double>(b); }
 
-// Seconds of one rank's step, roughly: FLOPs at half of the peak; parameters gathered three times and gradients scattered once a
-// micro-batch; rows gathered over model eight times a layer; a pipeline's bubble. Moves count beside computing where they are longer.
+// Seconds of one rank's step, roughly: FLOPs at half of the peak; in every micro-batch parameters gathered three times over fsdp
+// and gradients scattered once; gradients added up and parameters copied over the axes that have copies; rows gathered over model
+// eight times a layer, and keys and values over seq three times; a pipeline's bubble. Moves of parameters count beside computing
+// where they are longer.
 double estimate(const Choice& choice, const Sizes& sizes, const hal::Network& network) {
   const MeshConfig& mesh = choice.mesh;
   const Topology topology(mesh.axes());
@@ -127,20 +131,26 @@ double estimate(const Choice& choice, const Sizes& sizes, const hal::Network& ne
                layers = static_cast<double>(sizes.layers) / stages;
   const double of_layer = ratio(sizes.parameters, mesh.pipeline * mesh.model) / layers;
   const double width = std::sqrt(ratio(sizes.parameters, 12 * sizes.layers));
-  const double rows = ratio(sizes.tokens, mesh.data * mesh.fsdp) / accumulation;
+  const double rows = ratio(sizes.tokens, mesh.data * mesh.expert * mesh.fsdp * mesh.seq) / accumulation;
   const double computing = sizes.flops * kRecompute[choice.recompute].flops / kReached / sizes.peak /
                            static_cast<double>(mesh.size());
+  const auto copies = [&](AxisName axis) {
+    return seconds(axis, 4 * of_layer / static_cast<double>(mesh.fsdp), 2);
+  };
   const double beside = layers * (seconds(AxisName::fsdp, 2 * of_layer, 2 * accumulation) +
                                   seconds(AxisName::fsdp, 4 * of_layer, 1 + accumulation) +
-                                  seconds(AxisName::data, 4 * of_layer / static_cast<double>(mesh.fsdp), 2));
-  const double before = layers * seconds(AxisName::model, 2 * width * rows, 8 * accumulation);
+                                  copies(AxisName::data) + copies(AxisName::expert) + copies(AxisName::seq));
+  const double before =
+      layers * (seconds(AxisName::model, 2 * width * rows, 8 * accumulation) +
+                seconds(AxisName::seq, 4 * width * rows * static_cast<double>(mesh.seq), 3 * accumulation));
   return (std::max(computing, beside) + before) * (accumulation + stages - 1) / accumulation;
 }
 
 // Bytes that a rank has whatever it recomputes: parameters, gradients and two moments, in f32, and what is frozen in 16 bits.
 double memory_floor(const Choice& choice, const Sizes& sizes) {
   const MeshConfig& mesh = choice.mesh;
-  const std::int64_t parts = mesh.pipeline * mesh.model, copies = mesh.data * mesh.fsdp;
+  const std::int64_t parts = mesh.pipeline * mesh.model,
+                     copies = mesh.data * mesh.expert * mesh.fsdp * mesh.seq;
   const double gradients = mesh.fsdp > 1 || choice.accumulation == 1
                                ? 4 * ratio(sizes.trained, parts * copies)
                                : 4 * ratio(sizes.trained, parts);
@@ -247,15 +257,15 @@ MeshSearch search_meshes(const TrainerConfig& config, std::int64_t ranks, const 
   const Sizes sizes = sizes_of(config, catalog, device);
   MeshSearch search;
   std::vector<Choice> choices;
-  for (const MeshConfig& mesh : meshes_of(ranks, *config.mesh))
+  for (const MeshConfig& mesh : meshes_of(ranks, *config.mesh, sizes.experts))
     for (std::int64_t micro = 1; micro <= std::min(config.batch, kMaxMicroBatches); ++micro) {
       if (config.batch % micro != 0) continue;
       for (std::size_t recompute = 0; recompute < std::size(kRecompute); ++recompute) {
         Choice choice{mesh, recompute, micro};
         ++search.tried;
         const auto falls = [&](const std::string& why) { ++search.fell[why]; };
-        if (config.batch / micro % (mesh.data * mesh.fsdp) != 0)
-          falls("the rows of a micro-batch are no multiple of the ranks of data and fsdp");
+        if (config.batch / micro % (mesh.data * mesh.expert * mesh.fsdp) != 0)
+          falls("the rows of a micro-batch are no multiple of the ranks of data, expert and fsdp");
         else if (mesh.pipeline > std::min(sizes.layers, kMaxStages))
           falls(fmt::format("more stages than layers, or than {}", kMaxStages));
         else if (mesh.pipeline > micro)

@@ -568,6 +568,10 @@ TEST(OverRanks, SequencesWithAccumulationAreEqualToOneRank) {
   check_sequence({.accumulation = 2}, kMagnified, {{{"seq", 2}}, {{"fsdp", 2}, {"seq", 2}, {"model", 2}}},
                  {"gather", "ring"});
 }
+// A rank has one row of a micro-batch.
+TEST(OverRanks, PartsOfOneSequenceAreEqualToOneRank) {
+  check_sequence({.accumulation = 8}, kMagnified, {{{"data", 2}, {"seq", 2}}});
+}
 TEST(OverRanks, SequencesWithLearnedPositionsAreEqualToOneRank) {
   check_sequence({.model = tiny_gpt2()}, kMagnified, {{{"seq", 2}}, {{"data", 2}, {"seq", 2}}});
 }
