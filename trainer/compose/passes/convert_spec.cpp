@@ -315,8 +315,8 @@ Tensor pad_dim(Tensor x, std::size_t d, Range range, std::int64_t size) {
   const Shape shape = x.shape();
   const auto [outer, own, inner] = around(shape, d);
   Tensor rows = reshaped(x, {outer, own * inner});
-  const auto zeros = [&](std::int64_t count) {
-    return kernels::constant(*x.builder, 0.0, {outer, count * inner}, x.dtype());
+  const auto zeros = [&, rows_of = outer, of_place = inner](std::int64_t count) {
+    return kernels::constant(*x.builder, 0.0, {rows_of, count * of_place}, x.dtype());
   };
   if (range.first > 0) rows = kernels::concat(zeros(range.first), rows);
   if (const std::int64_t behind = size - range.first - range.count; behind > 0)

@@ -6,6 +6,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/reduce_sum/reduce_sum.h"
+#include "trainer/compose/step.h"
 
 namespace meshloom::trainer {
 namespace {
