@@ -82,8 +82,7 @@ std::string moves_text(const Plan& plan) {
   for (const auto& [kind, link] : measured_links(&note))
     predicted += fmt::format("{}{:.3g} s between {}", predicted.empty() ? "" : ", ",
                              predicted_move_seconds(plan, link), kind);
-  text += predicted.empty() ? "  no link of this host was measured, by which their time would be predicted "
-                              "(meshloom bench collectives)\n"
+  text += predicted.empty() ? "  no time is predicted: no link was measured (meshloom bench collectives)\n"
                             : "  predicted  " + predicted + ", by measured links and with nothing beside\n";
   if (!note.empty()) text += "  " + note + "\n";
   return text;
