@@ -16,7 +16,7 @@ namespace {
 using trainer::CallCost;
 
 constexpr double kBf16Bytes = 2;
-constexpr std::int64_t kMostBytes = std::int64_t{1} << 50;
+constexpr std::int64_t kMaxAllocationBytes = std::int64_t{1} << 50;
 
 layers::Stack::Config& stack_of(layers::CausalLM::Config& model) {
   return dynamic_cast<layers::Stack::Config&>(*model.decoder->stack);
@@ -134,7 +134,7 @@ const FeatureComposer::Part& FeatureComposer::part(const PublishedRun& run, cons
   if (known) return *known;
   // The chip is not driven by Vulkan, whose drivers let no tensor be larger than 4 GiB.
   hal::DeviceInfo device = devices_.open("null", chip.profile)->info();
-  device.limits.max_allocation_bytes = kMostBytes;
+  device.limits.max_allocation_bytes = kMaxAllocationBytes;
   const trainer::Plan plan = [&] {
     try {
       return trainer::compose_training(*config.model, *config.learner, options, catalog_, device);

@@ -30,7 +30,7 @@ constexpr std::array kColumns = {"source",      "model",
                                  "precision",   "remat",
                                  "step_time_s", "peak_mem_gib",
                                  "grade"};
-constexpr double kMostNumber = 1e15;
+constexpr double kMaxNumber = 1e15;
 
 struct Field {
   std::string text;
@@ -130,7 +130,7 @@ class Row {
     if (text.empty()) return 0;
     double value = 0;
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-    if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= kMostNumber))
+    if (error != std::errc() || end != text.data() + text.size() || !(value >= 0 && value <= kMaxNumber))
       fail(column, "must be a number from 0 to 1e15");
     return value;
   }

@@ -41,22 +41,22 @@ class Shards {
   }
 
   // From all of dimension `from` and a part of dimension `to`, which stand side by side, to all of `to` and a part of `from`.
-  Tensor turn(Tensor x, std::size_t from, std::size_t to) const {
+  Tensor redistribute(Tensor x, std::size_t from, std::size_t to) const {
     const Shape& shape = x.shape();
     const std::size_t first = std::min(from, to);
     std::int64_t outer = 1, inner = 1;
     for (std::size_t i = 0; i < first; ++i) outer *= shape[i];
     for (std::size_t i = first + 2; i < shape.size(); ++i) inner *= shape[i];
     const std::int64_t part = shape[from] / places_, own = shape[to];
-    Shape turned = with(with(shape, from, part), to, own * places_);
+    Shape redistributed = with(with(shape, from, part), to, own * places_);
     if (from < to) {
       // (outer, places, part own inner) -> (places, outer, part, own inner) -> (outer, part, places, own inner)
       Tensor parts = exchange(permute(reshape(x, {outer, places_, part * own * inner}), {1, 0, 2}));
-      return reshape(permute(reshape(parts, {places_, outer * part, own * inner}), {1, 0, 2}), turned);
+      return reshape(permute(reshape(parts, {places_, outer * part, own * inner}), {1, 0, 2}), redistributed);
     }
     // (outer own, places, part inner) -> (places, outer, own, part inner) -> (outer, places, own, part inner)
     Tensor parts = exchange(permute(reshape(x, {outer * own, places_, part * inner}), {1, 0, 2}));
-    return reshape(permute(reshape(parts, {places_, outer, own * part * inner}), {1, 0, 2}), turned);
+    return reshape(permute(reshape(parts, {places_, outer, own * part * inner}), {1, 0, 2}), redistributed);
   }
 
   // This place's part of a vector.
@@ -149,7 +149,7 @@ std::vector<Tensor> with_own_heads(const LocalArgs& args, const Cut& cut) {
   std::vector<Tensor> inputs = args.inputs;
   const bool grad = args.whole.op != "flash_attention";
   const auto to_heads = [&](int input, std::size_t h, std::size_t s) {
-    inputs[place_of(input)] = shards.turn(inputs[place_of(input)], h, s);
+    inputs[place_of(input)] = shards.redistribute(inputs[place_of(input)], h, s);
   };
   for (const int x : {0, 1, 2}) to_heads(x, 2, 1);
   if (grad) to_heads(3, 2, 1), to_heads(4, 1, 2), to_heads(5, 2, 1);
@@ -159,16 +159,16 @@ std::vector<Tensor> with_own_heads(const LocalArgs& args, const Cut& cut) {
   const auto pairs = [&](int input, bool of_heads) {
     if (input < 0) return;
     Tensor& x = inputs[place_of(input)];
-    x = of_heads ? shards.turn(x, 1, 2) : shards.gather(x, 2);
+    x = of_heads ? shards.redistribute(x, 1, 2) : shards.gather(x, 2);
   };
   pairs(dims.bias, dims.bias_heads);
   pairs(dims.attention_bitmask, dims.bitmask_heads);
   std::vector<Tensor> outputs = args.builder.call(args.whole.op, inputs, args.attrs);
   if (args.whole.op == "flash_attention_bias_grad")
-    return {dims.bias_heads ? shards.turn(outputs[0], 2, 1) : shards.scatter_sum(outputs[0], 2)};
-  outputs[0] = shards.turn(outputs[0], 1, 2);
-  if (!grad) return {outputs[0], shards.turn(outputs[1], 2, 1)};
-  for (const std::size_t k : kKeys) outputs[k] = shards.turn(outputs[k], 1, 2);
+    return {dims.bias_heads ? shards.redistribute(outputs[0], 2, 1) : shards.scatter_sum(outputs[0], 2)};
+  outputs[0] = shards.redistribute(outputs[0], 1, 2);
+  if (!grad) return {outputs[0], shards.redistribute(outputs[1], 2, 1)};
+  for (const std::size_t k : kKeys) outputs[k] = shards.redistribute(outputs[k], 1, 2);
   if (dims.sink >= 0) outputs[3] = shards.gather(outputs[3], 0);
   return outputs;
 }
@@ -194,17 +194,17 @@ class Ring {
     for (std::int64_t step = 0; step <= last_; ++step) {
       move_keys(step, {1, 2, dims_.k_segments});
       const std::vector<Tensor> made = call(step);
-      const Tensor turned = permute(made[0], {3, 0, 2, 1});  // features first: (B, H, S) is its trailing part
+      const Tensor features_first = permute(made[0], {3, 0, 2, 1});  // (B, H, S) is its trailing part
       if (!o) {
-        o = cast(turned, DType::f32), lse = made[1];
+        o = cast(features_first, DType::f32), lse = made[1];
         continue;
       }
       const auto [a, b] = inputs<2>();
-      const Expr most = max(max(a, b), kNothing);
-      const Tensor both = elementwise({lse, made[1]}, most + log(exp(a - most) + exp(b - most)));
+      const Expr row_max = max(max(a, b), kNothing);
+      const Tensor both = elementwise({lse, made[1]}, row_max + log(exp(a - row_max) + exp(b - row_max)));
       const auto [x, y, of_x, of_y, of_both] = inputs<5>();
       const Expr safe = max(of_both, kNothing);
-      o = elementwise({o, turned, lse, made[1], both}, {x * exp(of_x - safe) + y * exp(of_y - safe)},
+      o = elementwise({o, features_first, lse, made[1], both}, {x * exp(of_x - safe) + y * exp(of_y - safe)},
                       o.shape())[0];
       lse = both;
     }

@@ -2,14 +2,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <sys/wait.h>
-
-#include <cstdio>
 #include <cstdlib>
 #include <map>
 #include <string>
 
 #include "backends/mpi/backend.h"
+#include "tests/mesh/shell.h"
 #include "tests/message_of.h"
 
 namespace meshloom::tests {
@@ -19,31 +17,14 @@ namespace mpi = backends::mpi;
 using testing::AllOf;
 using testing::HasSubstr;
 
-struct Result {
-  int code = 0;
-  std::string said;  // stdout and stderr
-};
-
-Result run(const std::string& command) {
-  Result result;
-  std::FILE* pipe = ::popen((command + " 2>&1 </dev/null").c_str(), "r");
-  if (!pipe) return {-1, "no shell"};
-  char buffer[4096];
-  for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-    result.said.append(buffer, count);
-  const int status = ::pclose(pipe);
-  result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-  return result;
-}
-
 class Mpi : public testing::Test {
  protected:
   void SetUp() override {
     if (!mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
-    if (run("command -v mpirun").code != 0) GTEST_SKIP() << "there is no mpirun";
+    if (run_in_shell("command -v mpirun").code != 0) GTEST_SKIP() << "there is no mpirun";
   }
-  static Result ranks(const std::string& what) {
-    return run(
+  static ShellResult ranks(const std::string& what) {
+    return run_in_shell(
         "timeout 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 3 " MESHLOOM_MESH_RANKS
         " " +
         what);
@@ -51,51 +32,51 @@ class Mpi : public testing::Test {
 };
 
 TEST_F(Mpi, RandomMovesEqualTheReference) {
-  const Result result = ranks("random");
+  const ShellResult result = ranks("random");
   EXPECT_EQ(result.code, 0) << result.said;
   for (int rank = 0; rank < 3; ++rank)
     EXPECT_THAT(result.said, HasSubstr("rank " + std::to_string(rank) + " is right"));
 }
 
 TEST_F(Mpi, LongMovesArrive) {
-  const Result result = ranks("long");
+  const ShellResult result = ranks("long");
   EXPECT_EQ(result.code, 0) << result.said;
   EXPECT_THAT(result.said, HasSubstr("rank 1 is right"));
 }
 
 TEST_F(Mpi, AnAbortEndsAllRanksWithItsReason) {
-  const Result result = ranks("abort");
+  const ShellResult result = ranks("abort");
   EXPECT_NE(result.code, 0);
   EXPECT_THAT(result.said, testing::ContainsRegex("meshloom: rank 1 \\([^)]*\\): the loss is NaN"));
 }
 
 TEST_F(Mpi, AnExceptionOfARankEndsTheOthers) {
-  const Result result = ranks("throw");
+  const ShellResult result = ranks("throw");
   EXPECT_NE(result.code, 0);
   EXPECT_THAT(result.said, HasSubstr("disk: must have room; found none"));
 }
 
 TEST_F(Mpi, AKilledRankEndsTheOthers) {
-  const Result result = ranks("kill");
+  const ShellResult result = ranks("kill");
   EXPECT_NE(result.code, 0);
   EXPECT_NE(result.code, 124) << "timed out";
 }
 
 TEST_F(Mpi, ASilentRankIsNamedWithItsMove) {
-  const Result result = ranks("silent");
+  const ShellResult result = ranks("silent");
   EXPECT_NE(result.code, 0);
   EXPECT_THAT(result.said,
               testing::ContainsRegex("all_gather of decoder/layer0: rank 1 \\([^)]*\\) must send move"));
 }
 
 TEST_F(Mpi, DifferencesAreTold) {
-  const Result result = ranks("differ");
+  const ShellResult result = ranks("differ");
   EXPECT_NE(result.code, 0);
   EXPECT_THAT(result.said, HasSubstr("both ranks must mean the same op"));
 }
 
 TEST_F(Mpi, AMessageOfAnotherSizeIsAnError) {
-  const Result result = ranks("size");
+  const ShellResult result = ranks("size");
   EXPECT_NE(result.code, 0);
   EXPECT_THAT(result.said, HasSubstr("must have the 5 bytes that are expected; found more"));
 }

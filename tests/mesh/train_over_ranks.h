@@ -3,9 +3,6 @@
 
 #include <gtest/gtest.h>
 
-#include <sys/wait.h>
-
-#include <cstdio>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
@@ -13,6 +10,8 @@
 #include <set>
 #include <string>
 #include <vector>
+
+#include "tests/mesh/shell.h"
 
 namespace meshloom::tests {
 
@@ -29,25 +28,13 @@ class TrainOverRanks : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  struct Result {
-    int code = 0;
-    std::string said;  // stdout and stderr
-  };
+  using Result = ShellResult;
 
   // Trains into folder/NAME. `launcher` stands in front of the program.
   Result train(const std::string& name, const std::string& options, const std::string& launcher = "") const {
-    const std::string command = "timeout 100 " + launcher + " " MESHLOOM_BINARY " train tiny --data " +
-                                folder_ + "/text.txt --batch 8 --sample 0 --device cpu --quiet --out " +
-                                folder_ + "/" + name + " " + options + " 2>&1 </dev/null";
-    Result result;
-    std::FILE* pipe = ::popen(command.c_str(), "r");
-    if (!pipe) return {-1, "no shell"};
-    char buffer[4096];
-    for (std::size_t count; (count = std::fread(buffer, 1, sizeof buffer, pipe)) > 0;)
-      result.said.append(buffer, count);
-    const int status = ::pclose(pipe);
-    result.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    return result;
+    return run_in_shell("timeout 100 " + launcher + " " MESHLOOM_BINARY " train tiny --data " + folder_ +
+                        "/text.txt --batch 8 --sample 0 --device cpu --quiet --out " + folder_ + "/" + name +
+                        " " + options);
   }
 
   std::vector<double> losses(const std::string& name, const std::string& which = "loss") const {

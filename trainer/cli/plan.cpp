@@ -138,12 +138,9 @@ hal::Network network_for(const PlanOptions& options, const hal::DeviceInfo& devi
   if (!options.network.empty()) return hal::find_network(options.network);
   if (device.is_cpu)
     if (const auto links = measured_links(); links.count(kThreadLink) != 0) {
-      const MeasuredLink& link = links.at(kThreadLink);
-      constexpr double kUnlimited = 1e15;
-      return {"measured between threads",
-              "",
-              {},
-              {{"threads", 0, link.alpha, link.gap, link.bandwidth > 0 ? link.bandwidth : kUnlimited, {}}}};
+      hal::NetworkLevel level = level_of(links.at(kThreadLink));
+      level.name = "threads";
+      return {"measured between threads", "", {}, {level}};
     }
   return hal::network_of_profile(device.profile.name);
 }
@@ -172,18 +169,6 @@ std::string step_text(const TrainerConfig& config, const Plan& plan, const StepP
     text += fmt::format("  {:<12} crosses {}, {:.4g} s a step with nothing beside\n", crossing.second,
                         crossing.first, seconds);
   return text;
-}
-
-// The plans of the first rank of each stage; none without a pipeline.
-std::vector<Plan> plans_of_stages(const TrainerConfig& config, ComposeOptions compose, const Plan& first,
-                                  const kernels::Catalog& catalog, const hal::DeviceInfo& device) {
-  std::vector<Plan> plans;
-  for (std::size_t stage = 0; stage < first.stages.size(); ++stage) {
-    compose.rank = static_cast<int>(stage) * first.mesh.ranks() / static_cast<int>(first.stages.size());
-    plans.push_back(stage == 0 ? first
-                               : compose_training(*config.model, *config.learner, compose, catalog, device));
-  }
-  return plans;
 }
 
 // Prints the best meshes for the ranks of the selector or of --mesh.
@@ -227,8 +212,9 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   }
   const std::int64_t available_bytes = memory_limit(device->info());
   const bool fits = available_bytes <= 0 || plan.peak_bytes <= available_bytes;
-  const std::vector<Plan> of_stages =
-      plans_of_stages(config, compose, plan, registries.catalog, device->info());
+  const std::vector<Plan> of_stages = plan.stages.empty()
+                                          ? std::vector<Plan>{}
+                                          : stage_plans(config, registries.catalog, device->info(), &plan);
   const PipelineSummary pipeline = summarize_pipeline(config, of_stages);
   const std::vector<const Plan*> stages =
       of_stages.empty() ? std::vector<const Plan*>{&plan} : pointers_to(of_stages);

@@ -223,14 +223,16 @@ std::string option_text(const Choice& choice) {
 }  // namespace
 
 std::vector<Plan> stage_plans(const TrainerConfig& config, const kernels::Catalog& catalog,
-                              const hal::DeviceInfo& device) {
+                              const hal::DeviceInfo& device, const Plan* first) {
   ComposeOptions options = config.compose_options();
   options.enforce_memory = false;
   const auto stages = static_cast<int>(config.mesh->pipeline);
   std::vector<Plan> plans;
   for (int stage = 0; stage < stages; ++stage) {
     options.rank = stage * static_cast<int>(config.mesh->size()) / stages;
-    plans.push_back(compose_training(*config.model, *config.learner, options, catalog, device));
+    plans.push_back(stage == 0 && first
+                        ? *first
+                        : compose_training(*config.model, *config.learner, options, catalog, device));
   }
   return plans;
 }

@@ -40,9 +40,9 @@ MeshSearch search_meshes(const TrainerConfig& config, std::int64_t ranks, const 
                          const hal::Network& network);
 std::string search_text(const MeshSearch& search, const std::string& command);
 
-// The plans of the first rank of each stage; one where there is no pipeline.
+// The plans of the first rank of each stage; one where there is no pipeline. `first` is that of rank 0, where it is known.
 std::vector<Plan> stage_plans(const TrainerConfig& config, const kernels::Catalog& catalog,
-                              const hal::DeviceInfo& device);
+                              const hal::DeviceInfo& device, const Plan* first = nullptr);
 // The MFU of a step over all ranks: the FLOPs of the stages' plans, over what their devices could do in this time; 0 = unknown.
 double mfu_of(const TrainerConfig& config, const std::vector<const Plan*>& stages, double seconds,
               const hal::DeviceInfo& device);

@@ -24,7 +24,7 @@ struct Event {
     run,     // calls of one layer that have one bound
     begin,   // moves start
     end,     // and must be there
-    meeting  // moves between the stages, which all must reach
+    barrier  // moves between the stages, which all must reach
   } kind = Kind::run;
   double seconds = 0;
   bool memory = false;  // bound by the memory's bandwidth
@@ -59,7 +59,7 @@ std::vector<Event> events_of(const PlannedProgram& planned, const hal::DeviceInf
     for (const int exchange : found->second) {
       const Exchange& of = planned.exchanges[static_cast<std::size_t>(exchange)];
       Event event;
-      event.kind = of.axes.has(AxisName::pipeline) ? Event::Kind::meeting : kind;
+      event.kind = of.axes.has(AxisName::pipeline) ? Event::Kind::barrier : kind;
       event.name = of.op + " over " + to_string(of.axes) + (of.path.empty() ? "" : ", " + of.path);
       event.exchange = exchange;
       events.push_back(std::move(event));
@@ -92,8 +92,8 @@ struct Message {
   std::size_t level = 0;
 };
 
-// An exchange that all stages take part in.
-struct Meeting {
+// An exchange that all stages take part in, and wait for.
+struct Barrier {
   int arrived = 0;
   double latest = 0, seconds = 0;
   std::size_t level = 0;
@@ -145,7 +145,7 @@ class Stage {
   double now_ = 0;
   std::vector<double> free_;     // by level, when the port has sent what it has
   std::map<int, Arrival> open_;  // by exchange of the program that runs
-  std::size_t meetings_ = 0;     // that it reached
+  std::size_t barriers_ = 0;     // that it reached
   bool waiting_ = false;         // at the last of them
   std::map<std::string, double> path_;
   std::map<std::pair<std::string, std::string>, double> moves_;
@@ -185,9 +185,9 @@ class Simulation {
     spans_.push_back(std::move(span));
   }
   std::deque<Message>& queue(int from, int to, Step step) { return sent_[{from, to, step}]; }
-  Meeting& meeting(std::size_t number) {
-    if (meetings_.size() <= number) meetings_.resize(number + 1);
-    return meetings_[number];
+  Barrier& barrier(std::size_t number) {
+    if (barriers_.size() <= number) barriers_.resize(number + 1);
+    return barriers_[number];
   }
   int stages() const { return static_cast<int>(stages_.size()); }
 
@@ -196,7 +196,7 @@ class Simulation {
   std::vector<std::unique_ptr<Stage>> stages_;
   std::vector<Span> spans_;
   std::map<std::tuple<int, int, Step>, std::deque<Message>> sent_;
-  std::vector<Meeting> meetings_;
+  std::vector<Barrier> barriers_;
 };
 
 void Stage::run(double seconds, const char* kind, const std::string& name) {
@@ -242,25 +242,25 @@ bool Stage::event(const PlannedProgram& planned, const Event& event) {
     wait(arrival.time, level_name(arrival.level));
     return true;
   }
-  Meeting& meeting = all_.meeting(meetings_);
+  Barrier& barrier = all_.barrier(barriers_);
   if (!waiting_) {
     const std::vector<LevelMoves> parts = times_.exchange(exchange.axes, exchange.moved);
     for (const LevelMoves& part : parts) {
       moves_[{level_name(part.level), axes}] += part.seconds;
-      if (part.seconds > meeting.seconds) {
-        meeting.seconds = part.seconds;
-        meeting.level = part.level;
+      if (part.seconds > barrier.seconds) {
+        barrier.seconds = part.seconds;
+        barrier.level = part.level;
       }
     }
-    meeting.latest = std::max(meeting.latest, now_);
-    ++meeting.arrived;
+    barrier.latest = std::max(barrier.latest, now_);
+    ++barrier.arrived;
     waiting_ = true;
   }
-  if (meeting.arrived < all_.stages()) return false;
+  if (barrier.arrived < all_.stages()) return false;
   waiting_ = false;
-  ++meetings_;
-  wait(meeting.latest, kBubble);
-  wait(meeting.latest + meeting.seconds, level_name(meeting.level));
+  ++barriers_;
+  wait(barrier.latest, kBubble);
+  wait(barrier.latest + barrier.seconds, level_name(barrier.level));
   return true;
 }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "hal/cache/disk_cache.h"
@@ -88,29 +89,28 @@ void save_measured_link(const std::string& kind, const MeasuredLink& link) {
   write_file(target.string(), json.dump(1) + "\n");
 }
 
-namespace {
-
-double seconds_of(const MeasuredLink& link, std::int64_t messages, std::int64_t bytes) {
-  if (messages == 0) return 0;
-  return link.alpha + static_cast<double>(messages - 1) * link.gap +
-         (link.bandwidth > 0 ? static_cast<double>(bytes) / link.bandwidth : 0);
+hal::NetworkLevel level_of(const MeasuredLink& link) {
+  hal::NetworkLevel level;
+  level.alpha = link.alpha;
+  level.message = link.gap;
+  level.bytes_per_second = link.bandwidth > 0 ? link.bandwidth : std::numeric_limits<double>::infinity();
+  return level;
 }
 
-}  // namespace
-
 double predicted_move_seconds(const Plan& plan, const MeasuredLink& link) {
+  const hal::NetworkLevel level = level_of(link);
   double sum = 0;
   for (const UpdateStep& part : plan.steps.update)
     for (const Exchange& exchange : plan.steps.at(part.step).exchanges) {
       const MovedBytes& moved = exchange.moved;
       sum += static_cast<double>(part.times) *
-             seconds_of(link, std::max(moved.messages_in, moved.messages_out), std::max(moved.in, moved.out));
+             level.seconds(std::max(moved.messages_in, moved.messages_out), std::max(moved.in, moved.out));
     }
   for (const StepAction& action : plan.steps.schedule) {
     if (action.transfer < 0) continue;
     const std::int64_t bytes =
         plan.transfer_bytes(plan.steps.transfers.at(static_cast<std::size_t>(action.transfer)));
-    sum += seconds_of(link, hal::ceil_div(bytes, hal::kMaxMessageBytes), bytes);
+    sum += level.seconds(hal::ceil_div(bytes, hal::kMaxMessageBytes), bytes);
   }
   return sum;
 }

@@ -8,6 +8,7 @@
 #include <string_view>
 #include <vector>
 
+#include "hal/network.h"
 #include "trainer/compose/plan.h"
 
 namespace meshloom::trainer {
@@ -31,6 +32,8 @@ void save_measured_link(const std::string& kind, const MeasuredLink& link);
 // Throws Error (where = `where`) for anything that save_measured_link() would not write.
 std::map<std::string, MeasuredLink> parse_measured_links(std::string_view json, const std::string& where);
 
+// The link as the one level of a network.
+hal::NetworkLevel level_of(const MeasuredLink& link);
 // The seconds of one update's moves of this rank, those to and from other stages of a pipeline among them, one after another
 // and with nothing beside them.
 double predicted_move_seconds(const Plan& plan, const MeasuredLink& link);

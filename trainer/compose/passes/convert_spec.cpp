@@ -21,6 +21,7 @@ using kernels::collective::Sizes;
 
 // Of more ranks no rank gets a summand from each: they are added up along one axis after another.
 constexpr int kGatheredFromAtMost = 256;
+constexpr int kSentToAtMost = 256;  // ranks, by one
 
 Tensor reshaped(Tensor x, const Shape& shape) { return x.shape() == shape ? x : kernels::reshape(x, shape); }
 
@@ -293,6 +294,21 @@ class Conversion {
 
 Tensor convert(Tensor x, const TensorType& whole, const Spec& from, const Spec& to, const Topology& mesh) {
   return Conversion(whole, mesh).run(x, from, to);
+}
+
+Tensor broadcast(Tensor x, AxisSet axes, const Topology& mesh) {
+  std::vector<AxisSet> steps;
+  if (mesh.size(axes) <= kSentToAtMost)
+    steps.push_back(axes);
+  else
+    for (const AxisName axis : axes.list()) steps.emplace_back(axis);
+  for (const AxisSet over : steps) {
+    Sizes sizes;
+    sizes.add(1, x.type().elements());
+    sizes.add(mesh.size(over) - 1, 0);
+    x = kernels::all_gather(x, {to_string(over), mesh.place(over)}, sizes, x.shape());
+  }
+  return x;
 }
 
 Tensor slice_dim(Tensor x, std::size_t d, Range range) {

@@ -20,6 +20,10 @@ namespace meshloom::trainer {
 kernels::Tensor convert(kernels::Tensor x, const kernels::TensorType& whole, const Spec& from, const Spec& to,
                         const Topology& mesh);
 
+// What the first rank of each group over these axes has. Over many ranks it goes along one axis after another, so that no rank sends
+// to all.
+kernels::Tensor broadcast(kernels::Tensor x, AxisSet axes, const Topology& mesh);
+
 // Places `range` of dimension `d` of x.
 kernels::Tensor slice_dim(kernels::Tensor x, std::size_t d, Range range);
 // x as places `range` of dimension `d` of a tensor that has `size` of them, and zeros elsewhere.

@@ -25,6 +25,7 @@ using kernels::DType;
 using kernels::Role;
 using kernels::Tensor;
 using kernels::ValueId;
+using kernels::collective::Sizes;
 
 constexpr AxisName kIslands = AxisName::islands;
 
@@ -45,10 +46,6 @@ kernels::GroupPlace islands_of(const Topology& mesh) {
   return {to_string(AxisSet(kIslands)), mesh.place(kIslands)};
 }
 
-std::vector<std::int64_t> sizes(std::int64_t count, std::int64_t each) {
-  return std::vector<std::int64_t>(static_cast<std::size_t>(count), each);
-}
-
 void sum_over_islands(kernels::Program& program, const kernels::Catalog& catalog, const Topology& mesh) {
   kernels::Builder builder(catalog, program);
   builder.path = "metrics";
@@ -57,7 +54,7 @@ void sum_over_islands(kernels::Program& program, const kernels::Catalog& catalog
     const kernels::Value own = program.value(output);
     const std::int64_t n = own.type.elements();
     const Tensor all =
-        kernels::all_gather(builder.tensor(output), islands_of(mesh), sizes(islands, n), {islands, n});
+        kernels::all_gather(builder.tensor(output), islands_of(mesh), Sizes::equal(islands, n), {islands, n});
     const Tensor sum = kernels::reduce_sum(all, 1);
     program.value(output).name.clear();
     program.value(output).role = Role::activation;
@@ -145,7 +142,7 @@ class OuterWriter {
                                                    : as_a_whole(info.path, difference, at_ranges);
     const Tensor after = kernels::elementwise({before, vector_of(step, shape)}, x - y);
     Tensor next = convert(after, rest.whole, ranges, rest.spec, mesh_);
-    if (ranges.flat.empty() && !copies.empty()) next = copied_from_first(next, copies);
+    if (ranges.flat.empty() && !copies.empty()) next = broadcast(next, copies, mesh_);
     carry(builder_, anchor, next);
     carry(builder_, own, kernels::elementwise({next}, x));
   }
@@ -192,30 +189,23 @@ class OuterWriter {
     owned.spec.flat |= kIslands;
     std::vector<Tensor> code = sent("error", path, difference, all, over_islands(division, mesh_));
     for (std::size_t i = 0; i < code.size(); ++i)
-      code[i] = kernels::all_to_all(code[i], islands_of(mesh_),
-                                    sizes(islands_ * islands_, coder_.count(i, piece)), coder_.shape(i, all));
+      code[i] = kernels::all_to_all_alike(
+          code[i], islands_of(mesh_), Sizes::equal(islands_, coder_.count(i, piece)), coder_.shape(i, all));
     const Tensor sum = kernels::reduce_sum(kernels::reshape(coder_.decode(code), {islands_, piece}), 1);
     const Tensor step = stepped(path, first_of(sum, own), owned);
     code = sent("step_error", path, step, piece, owned);
     for (std::size_t i = 0; i < code.size(); ++i)
-      code[i] = kernels::all_gather(code[i], islands_of(mesh_), sizes(islands_, coder_.count(i, piece)),
-                                    coder_.shape(i, all));
+      code[i] = kernels::all_gather(code[i], islands_of(mesh_),
+                                    Sizes::equal(islands_, coder_.count(i, piece)), coder_.shape(i, all));
     return first_of(coder_.decode(code), n);
   }
 
   Tensor as_a_whole(const std::string& path, Tensor difference, const Division& division) {
     const std::int64_t n = difference.dim(0);
-    const Tensor all = kernels::all_gather(difference, islands_of(mesh_), sizes(islands_, n), {islands_, n});
+    const Tensor all =
+        kernels::all_gather(difference, islands_of(mesh_), Sizes::equal(islands_, n), {islands_, n});
     const Tensor step = stepped(path, kernels::reduce_sum(all, 1), division);
-    std::vector<std::int64_t> of_first = sizes(islands_, 0);
-    of_first[0] = n;
-    return kernels::all_gather(step, islands_of(mesh_), of_first, {n});
-  }
-
-  Tensor copied_from_first(Tensor x, AxisSet axes) {
-    std::vector<std::int64_t> of_first = sizes(mesh_.size(axes), 0);
-    of_first[0] = x.type().elements();
-    return kernels::all_gather(x, {to_string(axes), mesh_.place(axes)}, of_first, x.shape());
+    return broadcast(step, kIslands, mesh_);
   }
 
   const OuterOptions& options_;

@@ -31,8 +31,6 @@ AxisSet axis_of_parameters(const std::string& logical) {
   return {};
 }
 
-constexpr int kSentToAtMost = 256;  // ranks, by one
-
 PartitionRule rule_of(const kernels::Program& program, const Call& call, const kernels::Catalog& catalog) {
   return kernels::partition_rule(catalog.contract(call.op), kernels::CallTypes(program, call).view(call),
                                  "partition of program '" + program.name + "', " + call.op +
@@ -835,19 +833,7 @@ class Partitioner {
   // Unlike devices may round what every rank computes differently: all take the bits of the first.
   void copy_from_first(ValueId id, const Spec& spec) {
     const Tensor own = parts_.at({id, spec});
-    // Where there are many ranks, those of one axis after another, so that the first does not send to all.
-    std::vector<AxisSet> steps;
-    if (mesh_.size(axes_) <= kSentToAtMost)
-      steps.push_back(axes_);
-    else
-      for (const AxisName axis : axes_.list()) steps.emplace_back(axis);
-    Tensor copy = own;
-    for (const AxisSet axes : steps) {
-      kernels::collective::Sizes sizes;
-      sizes.add(1, own.type().elements());
-      sizes.add(mesh_.size(axes) - 1, 0);
-      copy = kernels::all_gather(copy, {to_string(axes), mesh_.place(axes)}, sizes, own.shape());
-    }
+    const Tensor copy = broadcast(own, axes_, mesh_);
     kernels::Value& old = result_.program.value(own.id);
     old.name.clear();
     old.role = kernels::Role::activation;
