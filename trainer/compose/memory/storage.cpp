@@ -104,6 +104,8 @@ class Assigner {
       if (reused >= 0) {
         StorageUnit& unit = storage_.units[at(reused)];
         unit.last = last;
+        // What a sum of gradients is added up in is reported with the gradients.
+        if (program_.value(id).role == Role::gradient) unit.role = Role::gradient;
         unit_of(id) = reused;
       } else {
         const kernels::Value& value = program_.value(id);

@@ -154,7 +154,10 @@ class Overlap {
 
   void fill_buckets() {
     time_.resize(count_);
-    for (std::size_t i = 0; i < count_; ++i) time_[i] = static_cast<double>(i);
+    for (std::size_t i = 0; i < count_; ++i)
+      // A gradient is added to the sum of micro-batches as soon as it is known, so that not all are kept at once.
+      time_[i] =
+          late_[i] && call(i).op == "elementwise" ? std::max(0.0, last_input(i)) : static_cast<double>(i);
     bucket_of_.assign(count_, -1);
     // Collectives of one level do not wait for each other.
     std::map<std::tuple<std::size_t, std::string, std::string, int, bool, bool>, int> open;

@@ -10,7 +10,7 @@ namespace meshloom::trainer {
 //   what is known when the program begins, such as a parameter, is moved from the beginning of the region (remat.h) before the
 //     one that reads it, or of one before that where this takes no more staging than the largest exchange does;
 //   a gradient that is added up from the end of its region to the end of the next, and what only leads from it to the update
-//     follows it;
+//     follows it, the addition to the sum of micro-batches at once;
 //   any other from where it is known to where it is read first, but what is moved between stages of a pipeline stays in its place.
 // Collectives of one region and one op over the same ranks for which these places agree become neighbours that start together:
 // one message for each peer (exchanges.h). Calls do not change, and are in another order only where that follows from the above,
