@@ -72,8 +72,14 @@ int tune_run(const trainer::Registries& registries, const TuneCommandOptions& op
         "{} calls were not tuned for lack of time: run it again, which begins with them, or with a larger "
         "--budget\n",
         workloads.size() - results.size());
-  fmt::print("saved {}\nused by `meshloom train`, `plan` and `bench train_step` with --tuned\n",
-             tuning.path().string());
+  if (tuning.calls().empty())
+    fmt::print(
+        "nothing is known yet: no variant was faster, and no call was compared with all of its variants in "
+        "the time; "
+        "give a larger --budget\n");
+  else
+    fmt::print("saved {}\nused by `meshloom train`, `plan` and `bench train_step` with --tuned\n",
+               tuning.path().string());
   if (!options.save.empty()) tuning.save_as(options.save);
   return stop.requested() ? kStopped : kDone;
 }

@@ -304,8 +304,8 @@ TEST_F(TuneTest, WhatIsKnownComesLastAndIsKeptWhereLittleWasTried) {
 TEST_F(TuneTest, TheCommandsGoTogether) {
   const std::string set = "--device cpu --set sequence=16 --set batch=1";
   EXPECT_EQ(tests::meshloom("plan tiny --tuned " + set).code, 1) << "nothing was tuned";
-  const tests::Outcome run =
-      tests::meshloom("bench tune tiny --quiet --budget 2s --op matmul,rms_norm " + set);
+  // An op of few variants, so that also on a busy machine all of them are compared in the time.
+  const tests::Outcome run = tests::meshloom("bench tune tiny --quiet --budget 2s --op rms_norm " + set);
   EXPECT_EQ(run.code, 0) << run.err;
   EXPECT_THAT(run.out, HasSubstr("saved"));
   const tests::Outcome plan = tests::meshloom("plan tiny --tuned " + set);
