@@ -311,6 +311,42 @@ TEST_F(TrainOverRanks, WhatIslandsLearnLastIsSaid) {
               HasSubstr("islands exchange after step 2 last: what they learn in the 1 steps after it"));
 }
 
+// Two micro-batches a step: what rounding lost of one goes into the next, and into the next step.
+TEST_F(TrainOverRanks, GradientsInFewerBitsResumeToTheSameBits) {
+  const std::string int8 = "--set mesh.gradient_dtype=int8 --set accumulation=2 ",
+                    mesh = "--mesh data=2,fsdp=2 " + int8,
+                    processes = "mpirun --allow-run-as-root --oversubscribe --bind-to none -n 4";
+  ASSERT_EQ(train("f32", "--steps 6 --set accumulation=2 --mesh data=2,fsdp=2").code, 0);
+  for (const auto& [name, steps] :
+       std::vector<std::pair<std::string, std::string>>{{"whole", "6 "}, {"parts", "3 "}})
+    ASSERT_EQ(train(name, "--steps " + steps + mesh).code, 0);
+  fs::copy(folder_ + "/parts", folder_ + "/other", fs::copy_options::recursive);
+  const Result resumed = train("parts", "--steps 6 --resume " + mesh);
+  EXPECT_EQ(resumed.code, 0) << resumed.said;
+  expect_same_bits("parts/step-00000006", "whole/step-00000006");
+  expect_equal("whole", "f32", 0.02);
+  EXPECT_NE(losses("whole"), losses("f32"));
+  if (backends::mpi::is_built() && std::system("command -v mpirun > /dev/null") == 0) {
+    const Result over = train("processes", "--steps 6 " + mesh, processes);
+    EXPECT_EQ(over.code, 0) << over.said;
+    expect_same_bits("processes/step-00000006", "whole/step-00000006");
+  }
+  // What rounding lost is not carried over to other ranks.
+  const Result refused = train("other", "--steps 6 --resume --mesh data=2,fsdp=2 --set accumulation=2");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.said, HasSubstr("mesh.gradient_dtype: \"int8\" -> \"f32\""));
+  for (const std::string& options :
+       {"--steps 4 --mesh data=2 " + int8, std::string("--steps 5 --set accumulation=2"),
+        "--steps 6 --mesh fsdp=2 " + int8}) {
+    const Result changed = train("other", "--resume --allow-rounding " + options);
+    EXPECT_EQ(changed.code, 0) << options << "\n" << changed.said;
+    EXPECT_EQ(changed.said.find("what rounding lost of gradients is not carried over") != std::string::npos,
+              options.find("--mesh fsdp=2") == std::string::npos)  // after f32
+        << options;
+  }
+  expect_equal("other", "f32", 0.02);
+}
+
 TEST_F(TrainOverRanks, BadMeshesAreRefused) {
   const std::vector<std::pair<std::string, std::string>> bad{
       {"--mesh data=3", "a multiple of its 3 ranks of data; found 8 rows"},
@@ -342,6 +378,9 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh islands=2 --set mesh.outer.parts=60", "at most mesh.outer.every"},
       {"--mesh islands=2 --set mesh.outer.dtype=int4", "must be f32, bf16 or int8"},
       {"--mesh islands=2 --set mesh.outer.momentum=1", "mesh.outer.momentum"},
+      {"--mesh data=2 --set mesh.gradient_dtype=int4", "must be f32, bf16 or int8"},
+      {"--mesh data=2 --set mesh.gradient_dtype=int8 --set dtype=f16",
+       "mesh.gradient_dtype: must be f32 where the loss is scaled"},
       {"--mesh data=2 --set param_dtype=bf16",
        "several ranks are not built yet for this option; found param_dtype=bf16"},
       {"--mesh data=2 --sample-every 1", "needs a run of one rank"},

@@ -214,6 +214,12 @@ class Composer {
     if (options_.optimizer_in_backward) refuse("optimizer_in_backward=true");
     if (options_.param_dtype != kernels::DType::f32)
       refuse("param_dtype=" + std::string(hal::to_string(options_.param_dtype)));
+    if (options_.gradient_dtype != kernels::DType::f32 && options_.dtype == kernels::DType::f16)
+      throw hal::Error(
+          "mesh.gradient_dtype",
+          "must be f32 where the loss is scaled, because what rounding lost of a gradient would have "
+          "another scale in a later step",
+          "dtype=f16");
   }
 
   bool has_islands() const { return plan_.mesh.size(AxisName::islands) > 1; }
@@ -393,7 +399,8 @@ class Composer {
       remove_dead_calls(program);
       done(program, "parameters_in_bf16");
     }
-    Partitioned partitioned = partition(std::move(program), catalog_, plan_.mesh, options_.attention);
+    Partitioned partitioned =
+        partition(std::move(program), catalog_, plan_.mesh, options_.attention, options_.gradient_dtype);
     program = std::move(partitioned.program);
     if (plan_.mesh.ranks() > 1) remove_dead_calls(program);  // what was computed again in another division
     if (has_islands()) enter_islands(program, step, plan_.shared, partitioned.divided, catalog_, plan_.mesh);

@@ -31,6 +31,9 @@
 // Over a mesh the plan is that of one rank, options.rank: rows are divided, parameters,
 // gradients and optimizer states are ranges of their elements (Plan::divided), and metrics are the same on every rank.
 //
+// Where gradients move in fewer bits (ComposeOptions::gradient_dtype), each rank has "optimizer/gradient_error_<axes>/<path>", what
+// rounding lost of the gradients that it sent: it is added to those that it sends next. A step that is skipped changes it as any.
+//
 // Over the axis islands every island trains by its own rows: train, accumulate and apply are those of an island alone, of its
 // parameters "island/<path>". After some updates (StepPlan::outer) the programs `outer` exchange what was learnt between islands:
 // the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
@@ -107,7 +110,9 @@ struct ComposeOptions {
   int chunks = 2;                                     // of layers a stage, where the schedule is interleaved
   std::string attention = "gather";  // how attention is divided over the axis seq (partition.h)
   OuterOptions outer;                // of the axis islands
-  bool evaluation = true;            // compose Step::evaluate, on batches of batch / accumulation rows
+  // Of gradients where they are added up between ranks: f32, bf16 or i8 (passes/compressed_gradients.h).
+  kernels::DType gradient_dtype = kernels::DType::f32;
+  bool evaluation = true;  // compose Step::evaluate, on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"
   // (layers/models/trace.h).

@@ -213,6 +213,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.chunks = static_cast<int>(mesh->chunks);
   options.attention = mesh->attention;
   options.outer = mesh->outer->options();
+  options.gradient_dtype = moved_dtype("mesh.gradient_dtype", mesh->gradient_dtype);
   options.offload_optimizer = offload_optimizer;
   options.optimizer_in_backward = optimizer_in_backward;
   options.param_dtype = hal::dtype_from_string(param_dtype);

@@ -29,6 +29,12 @@ std::string fitting(const MeshConfig& mesh, std::int64_t ranks) {
 
 }  // namespace
 
+kernels::DType moved_dtype(const std::string& field, const std::string& text) {
+  if (text == "int8") return kernels::DType::i8;
+  if (text != "f32" && text != "bf16") throw Error(field, "must be f32, bf16 or int8", "'" + text + "'");
+  return hal::dtype_from_string(text);
+}
+
 void OuterConfig::fields(layers::FieldVisitor& v) {
   v("every", every,
     {"Updates from one exchange between islands to the next, of the same part.", layers::at_least(1)});
@@ -55,10 +61,7 @@ OuterOptions OuterConfig::options() const {
   require(parts >= 1 && parts <= every, "parts",
           "must be at least 1 and at most mesh.outer.every, so that one part is exchanged at a time",
           std::to_string(parts));
-  require(dtype == "f32" || dtype == "bf16" || dtype == "int8", "dtype", "must be f32, bf16 or int8",
-          "'" + dtype + "'");
-  return {every,    rate,  momentum,
-          nesterov, parts, dtype == "int8" ? kernels::DType::i8 : hal::dtype_from_string(dtype)};
+  return {every, rate, momentum, nesterov, parts, moved_dtype("mesh.outer.dtype", dtype)};
 }
 
 void MeshConfig::fields(layers::FieldVisitor& v) {
@@ -88,6 +91,11 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
      "some heads; or keys go "
      "from rank to rank.",
      layers::one_of("gather", "all_to_all", "ring")});
+  v("gradient_dtype", gradient_dtype,
+    {"The dtype in which gradients move where they are added up between ranks, in f32; bf16 and int8 add "
+     "what "
+     "rounding loses to the next gradients, int8 has a scale for every 256 values.",
+     layers::one_of("f32", "bf16", "int8")});
   v("outer", outer, {"How islands exchange what they have learnt."});
 }
 

@@ -10,6 +10,9 @@
 
 namespace meshloom::trainer {
 
+// What moves between ranks in fewer bits: f32, bf16 or int8, the value of a field. Throws Error for others.
+kernels::DType moved_dtype(const std::string& field, const std::string& text);
+
 // How islands exchange what they have learnt (DiLoCo: Douillard et al., 2023; in parts: Streaming DiLoCo, 2025).
 struct OuterConfig : layers::ConfigOf<OuterConfig> {
   static constexpr std::string_view kName = "Outer";
@@ -33,6 +36,7 @@ struct MeshConfig : layers::ConfigOf<MeshConfig> {
   std::vector<std::int64_t> shares;  // rows of a micro-batch by place over data and fsdp; empty = equal
   bool balance = false;
   std::string attention = "gather";
+  std::string gradient_dtype = "f32";
   layers::Child<OuterConfig> outer = OuterConfig{};
 
   void fields(layers::FieldVisitor& v) override;

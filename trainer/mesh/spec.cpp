@@ -82,7 +82,7 @@ Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
 
 std::int64_t island_piece(std::int64_t n, const Topology& mesh) {
   const std::int64_t islands = mesh.size(AxisName::islands);
-  const std::int64_t piece = hal::round_up(hal::ceil_div(n, islands), kIslandBlock);
+  const std::int64_t piece = hal::round_up(hal::ceil_div(n, islands), kScaleBlock);
   return piece * (islands - 1) < n ? piece : 0;
 }
 

@@ -45,9 +45,10 @@ bool divides(std::int64_t n, AxisSet axes, const Topology& mesh);
 // then over islands, so that a range lies in that over fewer of these. Some are empty when there are fewer elements than ranks.
 Range flat_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 
+// Elements that share a scale where they move in int8.
+constexpr std::int64_t kScaleBlock = 256;
 // Of n elements, those of an island: so many a piece, in whole blocks, the last piece with what is left. 0 = pieces would be
 // empty, and n elements are not divided over islands.
-constexpr std::int64_t kIslandBlock = 256;  // elements that share a scale where they are exchanged in int8
 std::int64_t island_piece(std::int64_t n, const Topology& mesh);
 
 // The shape of a rank's part along dimensions.

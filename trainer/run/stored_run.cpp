@@ -10,6 +10,7 @@
 #include "hal/suggest.h"
 #include "trainer/checkpoint/model_tensors.h"
 #include "trainer/checkpoint/non_finite.h"
+#include "trainer/compose/passes/compressed_gradients.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -102,21 +103,34 @@ RunState resume_from(const Checkpoint& checkpoint, const TrainerConfig& config, 
     throw Error(where, "--resume needs the optimizer's state; --init starts a new run from parameters alone",
                 "parameters only");
   std::vector<NamedTensor> optimizer = state_tensors(session.plan());
-  std::set<std::string> reports;  // metrics, which checkpoints of older versions hold
-  for (const char* name : {"metrics", "eval/metrics"}) {
-    const StoredTensor* stored = checkpoint.optimizer.find(name);
-    if (stored && reports.insert(name).second)
-      optimizer.push_back({name, {kernels::DType::f32, stored->shape}});
+  // What rounding lost of gradients is of the ranks that sent them: over another mesh it starts at zero.
+  const auto other_ranks = [&](const NamedTensor& tensor) {
+    const StoredTensor* stored = checkpoint.optimizer.find(tensor.name);
+    return tensor.name.starts_with(kGradientError) && (!stored || stored->shape != tensor.type.shape);
+  };
+  std::erase_if(optimizer, other_ranks);
+  // What is not read: that, and metrics, which checkpoints of older versions hold.
+  std::set<std::string> read, unread;
+  bool forgotten = false;
+  for (const NamedTensor& tensor : optimizer) read.insert(tensor.name);
+  for (const StoredTensor& stored : checkpoint.optimizer.tensors()) {
+    const bool error = stored.name.starts_with(kGradientError);
+    if (read.count(stored.name) || !(error || stored.name == "metrics" || stored.name == "eval/metrics"))
+      continue;
+    unread.insert(stored.name);
+    optimizer.push_back({stored.name, {kernels::DType::f32, stored.shape}});
+    forgotten |= error;
   }
+  if (forgotten) note("what rounding lost of gradients is not carried over, because other ranks had it");
   NonFiniteCounter found;
   const auto write = [&](const std::string& name, std::span<const std::byte> data) {
-    if (reports.count(name)) return;
+    if (unread.count(name)) return;
     add_values(session.plan(), name, data, found);
     session.write(name, data);
   };
   const PartOf part = [&](const std::string& name) {
-    return reports.count(name) ? whole_layout({kernels::DType::f32, checkpoint.optimizer.find(name)->shape})
-                               : session.plan().layout(name, session.plan().mesh.rank());
+    return unread.count(name) ? whole_layout({kernels::DType::f32, checkpoint.optimizer.find(name)->shape})
+                              : session.plan().layout(name, session.plan().mesh.rank());
   };
   load_tensors(checkpoint.model, model_tensors(session.plan()), write, false, part);
   load_tensors(checkpoint.optimizer, optimizer, write, false, part);

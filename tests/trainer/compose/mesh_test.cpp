@@ -59,6 +59,7 @@ struct Job {
   int steps = kSteps;
   bool all_targets = false;  // none is ignored
   bool unlike = false;       // ranks take turns with the devices that there are
+  kernels::DType gradient_dtype = kernels::DType::f32;
 };
 
 // What a job computed: the metrics of every step, and all parameters and optimizer states after the last.
@@ -81,6 +82,7 @@ trainer::ComposeOptions options_of(const Job& job, const std::vector<trainer::Me
   options.mesh = mesh;
   options.shares = job.shares;
   options.attention = job.attention;
+  options.gradient_dtype = job.gradient_dtype;
   if (job.sequence > 0) options.sequence = job.sequence;
   options.rank = rank;
   return options;
@@ -652,6 +654,71 @@ TEST(OverRanks, SequencesIn16BitsAreCloseToOneRank) {
   }
 }
 
+// Of gradients in fewer bits every way to divide a step has about the losses of one rank, and moves what its plan says.
+TEST(OverRanks, GradientsInFewerBitsAreCloseToOneRank) {
+  struct Row {
+    std::vector<trainer::MeshAxis> mesh;
+    Job job = {};
+  };
+  const auto wide = [](auto model) { return with(model, "decoder.dim", "48"); };
+  Job pipeline{.model = wide(untied_llama()), .accumulation = 4},
+      tied{.model = deep(tiny_gpt2()), .accumulation = 4};
+  std::vector<Row> rows{
+      {{{"data", 2}}, {.model = wide(tiny_llama())}},
+      {{{"data", 3}}, {.model = wide(tiny_llama()), .shares = {7, 5, 4}}},
+      {{{"data", 2}, {"fsdp", 2}}, {.model = wide(tiny_llama())}},
+      {{{"data", 2}}, {.model = wide(tiny_gpt2()), .accumulation = 2}},
+      {{{"fsdp", 4}}, {.model = wide(tiny_gpt2()), .accumulation = 2}},
+      {{{"expert", 2}, {"fsdp", 2}}, {.model = of_four_experts(wide(tiny_llama()))}},
+      {{{"data", 2}, {"seq", 2}}, {.model = wide(tiny_llama()), .sequence = 8}},
+      {{{"fsdp", 2}, {"model", 2}}, {.model = wide(tiny_llama())}},
+      {{{"data", 2}}, {.model = wide(tiny_llama()), .learner = learner<trainer::Muon::Config>()}},
+      {{{"islands", 2}, {"data", 2}}, {.model = wide(tiny_llama()), .outer = {.every = 2}}},
+      {{{"pipeline", 2}, {"data", 2}}, tied},
+      {{{"pipeline", 2}, {"fsdp", 2}}, tied}};
+  for (const trainer::ScheduleKind schedule : kSchedules) {
+    pipeline.schedule = schedule;
+    rows.push_back({{{"pipeline", 2}, {"fsdp", 2}}, pipeline});
+  }
+  for (Row& row : rows)
+    for (const kernels::DType dtype : {kernels::DType::bf16, kernels::DType::i8}) {
+      SCOPED_TRACE(Topology(row.mesh).text() + ", " + std::string(hal::to_string(dtype)));
+      Job exact = row.job;
+      const int ranks = Topology(row.mesh).ranks();
+      std::vector<hal::TrafficCount> counts(static_cast<std::size_t>(ranks));
+      row.job.gradient_dtype = dtype;
+      row.job.wrap = [&](std::unique_ptr<hal::Transport> plain) {
+        hal::TrafficCount& count = counts[static_cast<std::size_t>(plain->rank())];
+        return hal::counted(std::move(plain), count);
+      };
+      const Outcome want = run(exact, row.mesh), got = run(row.job, row.mesh);
+      for (std::size_t step = 0; step < want.metrics.size(); ++step)
+        EXPECT_NEAR(got.metrics[step][0], want.metrics[step][0], 0.01 * std::abs(want.metrics[step][0]));
+      int lossy = 0;
+      for (const auto& [name, values] : got.values)
+        lossy += name.starts_with("optimizer/gradient_error_") &&
+                 std::any_of(values.begin(), values.end(), [](float x) { return x != 0; });
+      EXPECT_GT(lossy, 3);
+      for (int rank = 0; rank < ranks; ++rank) {
+        const auto bytes = [&](const Outcome& outcome) {
+          trainer::MovedBytes moved;
+          for (const auto& [axes, of_axes] :
+               outcome.plans[static_cast<std::size_t>(rank)].update_moved_bytes())
+            for (int step = 0; step < kSteps; ++step) moved += of_axes;
+          return moved;
+        };
+        EXPECT_LT(bytes(got).out, bytes(want).out);
+        if (!got.plans[0].steps.outer.empty() || !got.plans[0].steps.transfers.empty()) continue;
+        hal::Traffic sent;
+        for (const hal::Traffic& traffic : counts[static_cast<std::size_t>(rank)].sent) {
+          sent.bytes += traffic.bytes;
+          sent.messages += traffic.messages;
+        }
+        EXPECT_EQ(sent, (hal::Traffic{bytes(got).messages_out, bytes(got).out}));
+      }
+    }
+}
+
 // A rank that reads the rows of another one changes the result by more than the tolerance.
 TEST(OverRanks, OtherRowsAreSeen) {
   Job other;
@@ -693,6 +760,22 @@ TEST(OverRanks, BitsDoNotDependOnTime) {
       expect_same_bits(run({.accumulation = accumulation}, mesh), want);
       expect_same_bits(run({.accumulation = accumulation, .wrap = jittered, .slow = {{1, 3.0}}}, mesh), want);
     }
+}
+
+TEST(OverRanks, BitsOfGradientsInFewerBitsDoNotDependOnTime) {
+  Job job{.model = with(tiny_llama(), "decoder.dim", "48"),
+          .accumulation = 2,
+          .overlap = false,
+          .gradient_dtype = kernels::DType::i8};
+  Job late = job;
+  late.overlap = true;
+  late.wrap = [](std::unique_ptr<hal::Transport> plain) {
+    return hal::checked(hal::delayed(std::move(plain), {0.1e-3, 200e6, 0.5e-3}));
+  };
+  for (const auto& mesh : kMeshes) {
+    SCOPED_TRACE(Topology(mesh).text());
+    expect_same_bits(run(late, mesh), run(job, mesh));
+  }
 }
 
 // What a plan says is what goes over the transport, to the byte and the message.
@@ -975,6 +1058,12 @@ TEST(OverRanks, RefusesWhatIsNotBuilt) {
               HasSubstr("a share of the rows for each of its 2 places"));
   EXPECT_THAT(message({{"data", 2}}, [](auto& options) { options.param_dtype = kernels::DType::bf16; }),
               HasSubstr("param_dtype=bf16"));
+  EXPECT_THAT(message({{"data", 2}},
+                      [](auto& options) {
+                        options.dtype = kernels::DType::f16;
+                        options.gradient_dtype = kernels::DType::i8;
+                      }),
+              HasSubstr("must be f32 where the loss is scaled"));
 }
 
 }  // namespace

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 
-#include "kernels/collective/moves.h"
 #include "kernels/core/compare.h"
 #include "kernels/core/rng.h"
 #include "kernels/elementwise/elementwise.h"
@@ -17,7 +16,7 @@
 #include "kernels/program/print.h"
 #include "kernels/program/verify.h"
 #include "kernels/reduce_sum/reduce_sum.h"
-#include "tests/kernels/interpret.h"
+#include "tests/trainer/compose/lock_step.h"
 #include "tests/trainer/compose/support.h"
 #include "trainer/compose/passes/partition.h"
 
@@ -35,7 +34,6 @@ using kernels::Tensor;
 using kernels::TensorType;
 using trainer::Topology;
 
-using Mesh = std::vector<trainer::MeshAxis>;
 const std::vector<Mesh>& meshes() {
   static const std::vector<Mesh> list{{{"data", 2}},
                                       {{"fsdp", 3}},
@@ -255,88 +253,6 @@ class RandomPrograms {
   Fuzzed fuzzed_;
 };
 
-// The part of a whole value that a rank holds.
-HostTensor part_of(const HostTensor& whole, const trainer::Layout& layout, const TensorType& type) {
-  HostTensor part(type);
-  const auto size = static_cast<std::int64_t>(hal::size_of(type.dtype));
-  trainer::for_runs(layout, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
-    std::memcpy(part.data.data() + to * size, whole.data.data() + from * size,
-                static_cast<std::size_t>(count * size));
-  });
-  return part;
-}
-
-// A rank that is interpreted up to its next collective.
-class Rank {
- public:
-  Rank(const kernels::Catalog& catalog, trainer::Partitioned partitioned, Values values)
-      : catalog_(catalog), program_(std::move(partitioned.program)), values_(std::move(values)) {}
-
-  // The next collective; nullptr at the end.
-  const kernels::Call* advance() {
-    for (; next_ < program_.calls.size(); ++next_) {
-      const kernels::Call& call = program_.calls[next_];
-      if (catalog_.contract(call.op).moves) return &call;
-      Program one;
-      one.values = program_.values;
-      one.calls = {call};
-      values_ = interpret(one, catalog_, std::move(values_));
-    }
-    return nullptr;
-  }
-  std::vector<kernels::collective::Move> moves(int places, int place) const {
-    const kernels::Call& call = program_.calls[next_];
-    const kernels::CallTypes types(program_, call);
-    return kernels::collective::expanded(catalog_.contract(call.op).moves(types.view(call)), places, place);
-  }
-  const HostTensor& sent() const { return values_.at(program_.calls[next_].inputs[0]); }
-  TensorType received() const { return program_.value(program_.calls[next_].outputs[0]).type; }
-  void receive(HostTensor value) {
-    values_.insert_or_assign(program_.calls[next_++].outputs[0], std::move(value));
-  }
-  const Program& program() const { return program_; }
-  const HostTensor& value(kernels::ValueId id) const { return values_.at(id); }
-
- private:
-  const kernels::Catalog& catalog_;
-  Program program_;
-  Values values_;
-  std::size_t next_ = 0;
-};
-
-// Carries out one collective of all ranks. Throws Error where their lists do not fit together.
-void exchange(std::vector<Rank>& ranks, const Mesh& mesh, const std::vector<const kernels::Call*>& calls) {
-  std::vector<HostTensor> outputs;
-  for (const Rank& rank : ranks) outputs.emplace_back(rank.received());
-  for (std::size_t r = 0; r < ranks.size(); ++r) {
-    const std::vector<int> group =
-        Topology(mesh, static_cast<int>(r)).group(trainer::axes_from_string(calls[r]->attrs.text("axes")));
-    if (group.front() != static_cast<int>(r)) continue;
-    std::vector<std::vector<kernels::collective::Move>> lists;
-    std::vector<std::int64_t> bytes;
-    for (const int member : group) {
-      lists.push_back(ranks[static_cast<std::size_t>(member)].moves(static_cast<int>(group.size()),
-                                                                    static_cast<int>(lists.size())));
-      bytes.push_back(outputs[static_cast<std::size_t>(member)].type.bytes());
-    }
-    if (const std::string text = kernels::collective::mismatch(lists, bytes); !text.empty())
-      throw hal::Error("lock step", "lists of moves must fit together", text);
-    for (std::size_t from = 0; from < group.size(); ++from)
-      for (std::size_t to = 0; to < group.size(); ++to) {
-        std::vector<kernels::collective::Move> out, in;
-        for (const auto& move : lists[from])
-          if (move.out && move.peer == static_cast<int>(to)) out.push_back(move);
-        for (const auto& move : lists[to])
-          if (!move.out && move.peer == static_cast<int>(from)) in.push_back(move);
-        for (std::size_t k = 0; k < out.size(); ++k)
-          std::memcpy(outputs[static_cast<std::size_t>(group[to])].data.data() + in[k].offset,
-                      ranks[static_cast<std::size_t>(group[from])].sent().data.data() + out[k].offset,
-                      static_cast<std::size_t>(out[k].bytes));
-      }
-  }
-  for (std::size_t r = 0; r < ranks.size(); ++r) ranks[r].receive(std::move(outputs[r]));
-}
-
 const std::string& method(std::uint64_t seed) {
   static const std::vector<std::string> all{"gather", "all_to_all", "ring"};
   return all[seed / 64 % all.size()];
@@ -364,14 +280,7 @@ std::string difference(const kernels::Catalog& dividing, const Fuzzed& fuzzed, c
     }
     ranks.emplace_back(catalog(), std::move(divided), std::move(values));
   }
-  for (;;) {
-    std::vector<const kernels::Call*> calls;
-    for (Rank& rank : ranks) calls.push_back(rank.advance());
-    const auto ended = std::count(calls.begin(), calls.end(), nullptr);
-    if (ended == static_cast<std::ptrdiff_t>(calls.size())) break;
-    if (ended > 0) return "ranks have different numbers of collectives";
-    exchange(ranks, mesh, calls);
-  }
+  if (!run_in_lock_step(ranks, mesh)) return "ranks have different numbers of collectives";
   const auto call = std::find_if(
       fuzzed.program.calls.begin(), fuzzed.program.calls.end(),
       [&](const kernels::Call& c) { return c.op == fuzzed.op && c.outputs[0] == fuzzed.program.outputs[0]; });

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "hal/math.h"
 #include "kernels/cast/cast.h"
 #include "kernels/collective/collective.h"
 #include "kernels/concat/concat.h"
@@ -57,7 +58,8 @@ Shape with_dim(Shape shape, std::size_t d, std::int64_t size) {
 
 class Conversion {
  public:
-  Conversion(const TensorType& whole, const Topology& mesh) : whole_(whole), mesh_(mesh) {}
+  Conversion(const TensorType& whole, const Topology& mesh, const ScatterSum& scatter_sum)
+      : whole_(whole), mesh_(mesh), scatter_sum_(scatter_sum) {}
 
   Tensor run(Tensor x, const Spec& from, const Spec& to) const {
     if (from == to) return x;
@@ -108,7 +110,7 @@ class Conversion {
     // A part of each element for every rank would be less than one element.
     if (n < 4 * mesh_.size(sums) || !next.partial.empty()) return run(sum_gathered(x, sums), next, to);
     next.flat = sums;
-    return run(sum_ranges(x, n, sums), next, to);
+    return run(sum_ranges(x, n, sums, largest_box(from)), next, to);
   }
 
   // Whether these are the innermost axes of the set.
@@ -162,14 +164,25 @@ class Conversion {
     return sizes;
   }
 
-  Tensor sum_ranges(Tensor x, std::int64_t n, AxisSet axes) const {
+  // The elements of the largest part along dimensions that a rank has.
+  std::int64_t largest_box(const Spec& spec) const {
+    std::int64_t largest = 0;
+    for (const int rank : mesh_.group(spec.cuts()))
+      largest = std::max(largest, kernels::elements(box_shape(whole_.shape, spec, mesh_, rank)));
+    return largest;
+  }
+
+  // `largest` is the most elements that any rank has of x.
+  Tensor sum_ranges(Tensor x, std::int64_t n, AxisSet axes, std::int64_t largest) const {
     const AxisSet inner = axes & AxisName::fsdp;
     AxisSet done;
     for (const AxisSet over : {inner, axes - inner}) {
       if (over.empty()) continue;
       const Sizes parts = counts(n, done, over);
       done |= over;
-      x = scatter_sum(x, over, parts, {flat_range(n, done, mesh_, mesh_.rank()).count});
+      largest = hal::ceil_div(largest, mesh_.size(over));
+      Tensor sum = scatter_sum_ ? scatter_sum_(x, over, parts, largest) : Tensor{};
+      x = sum ? sum : scatter_sum(x, over, parts, {flat_range(n, done, mesh_, mesh_.rank()).count});
     }
     return x;
   }
@@ -194,7 +207,7 @@ class Conversion {
   Tensor summed_whole(Tensor x, std::int64_t n, AxisSet axes) const {
     if (n < 4 * mesh_.size(axes)) return sum_gathered(x, axes);
     const Shape shape = x.shape();
-    return reshaped(gathered(sum_ranges(x, n, axes), n, axes, {}), shape);
+    return reshaped(gathered(sum_ranges(x, n, axes, n), n, axes, {}), shape);
   }
 
   Tensor sum_gathered(Tensor x, AxisSet axes) const {
@@ -288,12 +301,14 @@ class Conversion {
 
   const TensorType& whole_;
   const Topology& mesh_;
+  const ScatterSum& scatter_sum_;
 };
 
 }  // namespace
 
-Tensor convert(Tensor x, const TensorType& whole, const Spec& from, const Spec& to, const Topology& mesh) {
-  return Conversion(whole, mesh).run(x, from, to);
+Tensor convert(Tensor x, const TensorType& whole, const Spec& from, const Spec& to, const Topology& mesh,
+               const ScatterSum& scatter_sum) {
+  return Conversion(whole, mesh, scatter_sum).run(x, from, to);
 }
 
 Tensor broadcast(Tensor x, AxisSet axes, const Topology& mesh) {

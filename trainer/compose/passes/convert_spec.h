@@ -1,6 +1,10 @@
 // Writes the calls that bring a value from one division over the ranks to another.
 #pragma once
 
+#include <cstdint>
+#include <functional>
+
+#include "kernels/collective/moves.h"
 #include "kernels/program/builder.h"
 #include "trainer/mesh/spec.h"
 
@@ -17,8 +21,12 @@ namespace meshloom::trainer {
 //   cut -> coarser, whole       all_gather along the dimension
 // Where seq cuts every block of a dimension, it is gathered or cut by itself.
 // A dimension that is cut otherwise is gathered up to the axes that both divisions begin with, and cut again.
+// `scatter_sum` adds up ranges over some axes in another way, such as in fewer bits: place i gets the i-th of the parts of x that
+// these sizes say; `largest` is the largest part of all ranks. Where it gives no tensor, the sum is made as all are.
+using ScatterSum = std::function<kernels::Tensor(
+    kernels::Tensor x, AxisSet over, const kernels::collective::Sizes& parts, std::int64_t largest)>;
 kernels::Tensor convert(kernels::Tensor x, const kernels::TensorType& whole, const Spec& from, const Spec& to,
-                        const Topology& mesh);
+                        const Topology& mesh, const ScatterSum& scatter_sum = {});
 
 // What the first rank of each group over these axes has. Over many ranks it goes along one axis after another, so that no rank sends
 // to all.

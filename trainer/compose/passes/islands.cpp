@@ -5,14 +5,12 @@
 #include <utility>
 
 #include "hal/error.h"
-#include "kernels/cast/cast.h"
 #include "kernels/collective/collective.h"
-#include "kernels/concat/concat.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/int8_matmul/int8_matmul.h"
 #include "kernels/layout/layout.h"
 #include "kernels/program/builder.h"
 #include "kernels/reduce_sum/reduce_sum.h"
+#include "trainer/compose/passes/compression.h"
 #include "trainer/compose/passes/convert_spec.h"
 #include "trainer/compose/passes/remat.h"
 #include "trainer/compose/passes/update.h"
@@ -64,50 +62,9 @@ void sum_over_islands(kernels::Program& program, const kernels::Catalog& catalog
   }
 }
 
-// A vector as it is moved.
-class Coder {
- public:
-  explicit Coder(DType dtype) : dtype_(dtype) {}
-
-  bool is_exact() const { return dtype_ == DType::f32; }
-
-  // x (n) f32, n a multiple of kIslandBlock.
-  std::vector<Tensor> encode(Tensor x) const {
-    if (dtype_ == DType::f32) return {x};
-    if (dtype_ == DType::bf16) return {kernels::cast(x, DType::bf16)};
-    const kernels::QuantizedRows rows =
-        kernels::quantize_rows(kernels::reshape(x, {x.dim(0) / kIslandBlock, kIslandBlock}));
-    return {rows.values, rows.scales};
-  }
-
-  Tensor decode(const std::vector<Tensor>& code) const {
-    const Tensor x = dtype_ == DType::i8 ? kernels::dequantize_rows({code[0], code[1]})
-                                         : kernels::cast(code[0], DType::f32);
-    const std::int64_t n = x.type().elements();
-    return x.shape() == kernels::Shape{n} ? x : kernels::reshape(x, {n});
-  }
-
-  // By tensor of a code, how many of its values stand for so many values, and the shape of so many.
-  std::int64_t count(std::size_t tensor, std::int64_t values) const {
-    return tensor == 0 ? values : values / kIslandBlock;
-  }
-  kernels::Shape shape(std::size_t tensor, std::int64_t values) const {
-    if (dtype_ == DType::i8 && tensor == 0) return {values / kIslandBlock, kIslandBlock};
-    return {count(tensor, values)};
-  }
-
- private:
-  DType dtype_;
-};
-
 Tensor vector_of(Tensor x, const kernels::Shape& shape) {
   return x.shape() == shape ? x : kernels::reshape(x, shape);
 }
-Tensor padded(Tensor x, std::int64_t size) {
-  const std::int64_t n = x.dim(0);
-  return n == size ? x : pad_dim(x, 0, {0, n}, size);
-}
-Tensor first_of(Tensor x, std::int64_t count) { return slice_dim(x, 0, {0, count}); }
 
 class OuterWriter {
  public:
@@ -117,7 +74,7 @@ class OuterWriter {
         divided_(divided),
         mesh_(mesh),
         builder_(builder),
-        coder_(options.dtype),
+        compressor_(options.dtype),
         islands_(mesh.size(kIslands)) {}
 
   void exchange(const layers::ParameterInfo& info) {
@@ -168,17 +125,11 @@ class OuterWriter {
     return both[1];
   }
 
-  // Adds what was lost before, and keeps what is lost now. Returns the code of x, padded to so many values.
+  // The tensors that stand for x, padded to so many values.
   std::vector<Tensor> sent(const std::string& name, const std::string& path, Tensor x, std::int64_t size,
                            const Division& division) {
-    if (coder_.is_exact()) return coder_.encode(padded(x, size));
-    const std::int64_t n = x.dim(0);
-    const Tensor error = state(name, path, n, division);
-    const auto [a, b] = kernels::inputs<2>();
-    const Tensor wanted = kernels::elementwise({x, error}, a + b);
-    std::vector<Tensor> code = coder_.encode(padded(wanted, size));
-    carry(builder_, error, kernels::elementwise({wanted, first_of(coder_.decode(code), n)}, a - b));
-    return code;
+    return compressor_.is_exact() ? compressor_.compress(padded(x, size))
+                                  : compressor_.compress(x, state(name, path, x.dim(0), division), size);
   }
 
   // Each island owns a piece of the elements: it gets all differences of them, and gives its step of them to all.
@@ -187,17 +138,16 @@ class OuterWriter {
     const std::int64_t own = std::min(piece, n - piece * mesh_.place(kIslands));
     Division owned = division;
     owned.spec.flat |= kIslands;
-    std::vector<Tensor> code = sent("error", path, difference, all, over_islands(division, mesh_));
-    for (std::size_t i = 0; i < code.size(); ++i)
-      code[i] = kernels::all_to_all_alike(
-          code[i], islands_of(mesh_), Sizes::equal(islands_, coder_.count(i, piece)), coder_.shape(i, all));
-    const Tensor sum = kernels::reduce_sum(kernels::reshape(coder_.decode(code), {islands_, piece}), 1);
+    std::vector<Tensor> tensors = sent("error", path, difference, all, over_islands(division, mesh_));
+    const Tensor sum = kernels::reduce_sum(
+        compressor_.all_to_all(std::move(tensors), islands_of(mesh_), islands_, piece), 1);
     const Tensor step = stepped(path, first_of(sum, own), owned);
-    code = sent("step_error", path, step, piece, owned);
-    for (std::size_t i = 0; i < code.size(); ++i)
-      code[i] = kernels::all_gather(code[i], islands_of(mesh_),
-                                    Sizes::equal(islands_, coder_.count(i, piece)), coder_.shape(i, all));
-    return first_of(coder_.decode(code), n);
+    tensors = sent("step_error", path, step, piece, owned);
+    for (std::size_t i = 0; i < tensors.size(); ++i)
+      tensors[i] =
+          kernels::all_gather(tensors[i], islands_of(mesh_),
+                              Sizes::equal(islands_, compressor_.count(i, piece)), compressor_.shape(i, all));
+    return first_of(compressor_.decompress(tensors), n);
   }
 
   Tensor as_a_whole(const std::string& path, Tensor difference, const Division& division) {
@@ -212,7 +162,7 @@ class OuterWriter {
   std::map<std::string, Division>& divided_;
   const Topology& mesh_;
   kernels::Builder& builder_;
-  Coder coder_;
+  Compressor compressor_;
   std::int64_t islands_;
 };
 

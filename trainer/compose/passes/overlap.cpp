@@ -109,11 +109,15 @@ class Overlap {
           deadline_[i] = std::min(deadline_[i], follows ? deadline_[reader] : static_cast<double>(r));
           waits[i] = waits[i] && (call(reader).phase == Phase::update || (follows && waits[reader]));
         }
-      const std::string& op = call(i).op;
-      late_[i] =
-          waits[i] && call(i).phase == Phase::backward &&
-          ((moves(i) && !piped(i)) || view(i) || op == "reduce_sum" || op == "cast" || op == "elementwise");
+      late_[i] = waits[i] && call(i).phase == Phase::backward &&
+                 ((moves(i) && !piped(i)) || view(i) || costs_little(i));
     }
+  }
+
+  bool costs_little(std::size_t i) const {
+    const std::string& op = call(i).op;
+    return op == "reduce_sum" || op == "cast" || op == "elementwise" || op == "dequantize_rows" ||
+           (op == "slice_features" && call(i).attrs.integer("group") > 1);  // a sum of rows
   }
 
   // By call, the calls that read what it overwrites.

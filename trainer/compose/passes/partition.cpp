@@ -10,6 +10,7 @@
 #include "hal/error.h"
 #include "kernels/collective/collective.h"
 #include "kernels/core/partition_rule.h"
+#include "trainer/compose/passes/compressed_gradients.h"
 #include "trainer/compose/passes/convert_spec.h"
 #include "trainer/mesh/shares.h"
 #include "trainer/mesh/spec.h"
@@ -66,13 +67,14 @@ class LetterAxes {
 class Partitioner {
  public:
   Partitioner(const kernels::Program& program, const kernels::Catalog& catalog, const Topology& mesh,
-              const std::string& attention)
+              const std::string& attention, kernels::DType gradient_dtype)
       : source_(program),
         catalog_(catalog),
         mesh_(mesh),
         attention_(attention),
         axes_(mesh.all() - AxisName::pipeline - AxisName::islands),
         builder_(catalog, result_.program),
+        compressed_(gradient_dtype, axes_, mesh, builder_, result_.divided),
         specs_(program.values.size()),
         definitions_(program.values.size(), nullptr),
         weights_(program.values.size(), 0) {
@@ -94,6 +96,7 @@ class Partitioner {
       }
       builder_.path = call.path;
       builder_.phase = call.phase;
+      for (const ValueId id : call.inputs) compress_sum(id);
       if (!flat(call)) along_dimensions(call);
     }
     finish();
@@ -338,6 +341,7 @@ class Partitioner {
     copy_names(value, part);
     define(id, spec, part);
     weights_[at(id)] = value.role == kernels::Role::parameter;
+    if (weights_[at(id)]) parameters_.insert(value.name);
     if (spec != whole_spec(value.type.rank()) && !value.name.empty())
       result_.divided[value.name] = {value.type, spec};
   }
@@ -363,7 +367,7 @@ class Partitioner {
     if (!part) {
       const std::size_t first = result_.program.calls.size();
       const Spec own = specs_[at(id)];
-      part = convert(parts_.at({id, own}), type(id), own, wanted, mesh_);
+      part = convert(parts_.at({id, own}), type(id), own, wanted, mesh_, scatter_sum_of(id));
       // What is gathered is gathered again for the backward pass, as recomputed values are.
       if (own.partial.empty() && builder_.phase == kernels::Phase::forward)
         for (std::size_t i = first; i < result_.program.calls.size(); ++i)
@@ -373,6 +377,25 @@ class Partitioner {
       if (!own.partial.empty() && wanted.partial.empty()) specs_[at(id)] = wanted;
     }
     return parts_[{id, wanted}] = part;
+  }
+
+  // The parameter whose gradient a value is; "" for others.
+  std::string parameter_of(ValueId id) const {
+    static constexpr std::string_view kGradient = "grad/";
+    const kernels::Value& value = source_.value(id);
+    if (value.role != kernels::Role::gradient || !value.name.starts_with(kGradient)) return "";
+    std::string path = value.name.substr(kGradient.size());
+    return parameters_.count(path) ? path : "";
+  }
+
+  // How summands of a gradient are added up where they move in fewer bits.
+  ScatterSum scatter_sum_of(ValueId id) {
+    std::string path = compressed_.enabled() ? parameter_of(id) : "";
+    if (path.empty()) return {};
+    return [this, path = std::move(path)](Tensor x, AxisSet over, const kernels::collective::Sizes& parts,
+                                          std::int64_t largest) {
+      return compressed_.scatter_sum(path, x, over, parts, largest);
+    };
   }
 
   // A constant, or one number in every place, is made in parts.
@@ -798,6 +821,16 @@ class Partitioner {
     rename(id, spec);
   }
 
+  // A sum of gradients over micro-batches that every rank has a summand of moves in fewer bits where it is added up to ranges.
+  void compress_sum(ValueId id) {
+    Spec spec = specs_[at(id)].along_dims();
+    if (source_.name == to_string(Step::apply) && compressed_.enabled() && !parameter_of(id).empty() &&
+        !specs_[at(id)].partial.empty() && divisible_into_ranges(type(id), spec)) {
+      spec.flat = copies(spec);
+      part(id, spec);
+    }
+  }
+
   // Brings a value to a spec for good: that part has its name.
   void rename(ValueId id, const Spec& spec) {
     const Tensor before = parts_.at({id, specs_[at(id)]});
@@ -848,10 +881,12 @@ class Partitioner {
   AxisSet axes_;  // the axes pipeline and islands divide no values here
   Partitioned result_;
   kernels::Builder builder_;
+  CompressedGradients compressed_;
   std::vector<Spec> specs_;               // by value: how it is divided where it is defined
   std::vector<const Call*> definitions_;  // by value
   std::vector<char> weights_;             // by value: it depends on parameters alone
   std::set<const Call*> sorts_own_rows_;  // calls that every shard does with its own rows
+  std::set<std::string> parameters_;      // paths
   std::map<ValueId, Spec> wanted_;        // how gradients of parameters are cut along dimensions
   std::map<std::pair<ValueId, Spec>, Tensor> parts_;
 };
@@ -859,10 +894,10 @@ class Partitioner {
 }  // namespace
 
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh,
-                      const std::string& attention) {
+                      const std::string& attention, kernels::DType gradient_dtype) {
   // The axes pipeline and islands are those of stages.h and islands.h.
   if (!(mesh.all() - AxisName::pipeline - AxisName::islands).empty())
-    return Partitioner(program, catalog, mesh, attention).run();
+    return Partitioner(program, catalog, mesh, attention, gradient_dtype).run();
   for (const Call& call : program.calls) rule_of(program, call, catalog);
   return {std::move(program), {}, {}};
 }

@@ -43,7 +43,10 @@ struct Partitioned {
 // Ranges are of f32 values with at least as many elements as there are ranks. Over one rank the program stays as it is. Throws
 // Error where a rule does not suit its call (kernels/core/partition_rule.h), and for sizes that the mesh does not divide.
 // `attention` is the way in which attention is divided over the axis seq, LocalArgs::method: gather, all_to_all or ring.
+// `gradient_dtype`, f32, bf16 or i8, is what gradients of parameters move in where they are added up between ranks
+// (compressed_gradients.h); sums are f32.
 Partitioned partition(kernels::Program program, const kernels::Catalog& catalog, const Topology& mesh,
-                      const std::string& attention = "gather");
+                      const std::string& attention = "gather",
+                      kernels::DType gradient_dtype = kernels::DType::f32);
 
 }  // namespace meshloom::trainer

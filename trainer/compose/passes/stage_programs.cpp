@@ -87,7 +87,8 @@ class PhaseCut {
     if (!weights_) return late;
     std::set<ValueId> sums;
     for (const kernels::Donation& donation : program_.donations)
-      if (value(donation.input).role == Role::gradient) sums.insert(donation.output);
+      if (const Role role = value(donation.input).role; role == Role::gradient || role == Role::optimizer)
+        sums.insert(donation.output);  // the latter: what rounding lost of a gradient
     std::vector<char> needed(program_.values.size(), 0);
     for (const ValueId id : program_.outputs) needed[at(id)] = sums.count(id) == 0;
     for (std::size_t i = program_.calls.size(); i-- > 0;) {
