@@ -106,8 +106,9 @@ struct ComposeOptions {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of the axis pipeline
   int chunks = 2;                                     // of layers a stage, where the schedule is interleaved
   std::string attention = "gather";  // how attention is divided over the axis seq (partition.h)
-  OuterOptions outer;                // of the axis islands
-  bool evaluation = true;            // compose Step::evaluate, on batches of batch / accumulation rows
+  SequenceOrder sequence_order = SequenceOrder::contiguous;
+  OuterOptions outer;      // of the axis islands
+  bool evaluation = true;  // compose Step::evaluate, on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"
   // (layers/models/trace.h).

@@ -88,6 +88,11 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
      "some heads; or keys go "
      "from rank to rank.",
      layers::one_of("gather", "all_to_all", "ring")});
+  v("sequence_order", sequence_order,
+    {"Which tokens of a row the ranks of seq have: one run after another; or in zigzag each two runs, one "
+     "from the front and one "
+     "from the back, so that with a causal mask all have as much to attend to.",
+     layers::one_of("contiguous", "zigzag")});
   v("outer", outer, {"How islands exchange what they have learnt."});
 }
 

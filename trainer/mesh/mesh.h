@@ -32,7 +32,7 @@ struct MeshConfig : layers::ConfigOf<MeshConfig> {
   std::int64_t chunks = 2;
   std::vector<std::int64_t> shares;  // rows of a micro-batch by place over data and fsdp; empty = equal
   bool balance = false;
-  std::string attention = "gather";
+  std::string attention = "gather", sequence_order = "contiguous";
   layers::Child<OuterConfig> outer = OuterConfig{};
 
   void fields(layers::FieldVisitor& v) override;

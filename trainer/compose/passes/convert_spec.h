@@ -15,7 +15,7 @@ namespace meshloom::trainer {
 //   flat -> coarser, whole      all_gather, over fsdp last
 //   flat -> finer, whole -> flat, whole -> cut, cut -> finer    a slice
 //   cut -> coarser, whole       all_gather along the dimension
-// Where seq cuts every block of a dimension, it is gathered or cut by itself.
+// Where seq cuts every block of a dimension, or in zigzag, it is gathered or cut by itself.
 // A dimension that is cut otherwise is gathered up to the axes that both divisions begin with, and cut again.
 kernels::Tensor convert(kernels::Tensor x, const kernels::TensorType& whole, const Spec& from, const Spec& to,
                         const Topology& mesh);
