@@ -5,6 +5,8 @@
 //   axes   the mesh axes in which the group's ranks differ, "data,fsdp"; it is a name here, and the executor knows the ranks
 //   place  this rank's place in the group
 //   runs   elements, see below, as collective::Sizes::pairs()
+//   order  "zigzag" where parts stand in that order (moves.h): those of the output of all_gather, or of the input of an
+//          all_to_all in which every place sends alike; else left out
 // A group of one place copies, which is what the reference does.
 #pragma once
 
@@ -24,12 +26,14 @@ struct GroupPlace {
 
 // The inputs of all places behind one another, as a tensor of this shape. Place i gives sizes[i] elements: its whole input,
 // or nothing where sizes[i] is 0.
-Tensor all_gather(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape);
+Tensor all_gather(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape,
+                  collective::Order order = collective::Order::contiguous);
 // sizes[i * places + j] elements go from place i to place j. The input is what this place sends to 0, 1, ...; the output, of
 // this shape, is what it gets from 0, 1, ...
 Tensor all_to_all(Tensor x, const GroupPlace& group, const std::vector<std::int64_t>& sizes, Shape shape);
 // The all_to_all in which every place sends sizes[j] elements to place j.
-Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape);
+Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape,
+                        collective::Order order = collective::Order::contiguous);
 // The input of place i becomes the output of place (i + by) mod places. All inputs have one type.
 Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_t by);
 

@@ -14,6 +14,7 @@ namespace meshloom::kernels {
 namespace {
 
 using collective::Move;
+using collective::Order;
 using collective::Sizes;
 
 void check_group(const Rules& rules, std::int64_t places) {
@@ -38,12 +39,24 @@ TensorType output_of(const Rules& rules, std::int64_t count) {
 
 Sizes sizes_of(const Attrs& attrs) { return Sizes::from_pairs(attrs.list("runs")); }
 
+Order order_of(const Attrs& attrs) { return attrs.has("order") ? Order::zigzag : Order::contiguous; }
+
+void check_order(const Rules& rules, const Attrs& attrs, const Sizes& sizes) {
+  if (!attrs.has("order")) return;
+  rules.require(rules.text("order") == "zigzag", "the order must be zigzag, or left out",
+                "'" + rules.text("order") + "'");
+  rules.require(sizes.runs().size() == 1 && sizes.at(0) % 2 == 0,
+                "places in zigzag must have equal and even sizes",
+                std::to_string(sizes.at(0)) + " of place 0, " + std::to_string(sizes.total()) + " of all");
+}
+
 std::vector<TensorType> infer_gather(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("all_gather", inputs, attrs);
   rules.inputs({"x"});
-  rules.attributes({"axes", "place", "runs", "shape"});
+  rules.attributes({"axes", "place", "runs", "shape"}, {"order"});
   const Sizes sizes = Sizes::from_pairs(rules.list("runs"));
   check_group(rules, sizes.places());
+  check_order(rules, attrs, sizes);
   const std::int64_t own = sizes.at(rules.integer("place"));
   rules.require(own == 0 || own == rules[0].elements(),
                 "x must have the elements of its place, " + std::to_string(own), to_string(rules[0]));
@@ -56,12 +69,16 @@ bool alike(const Sizes& sizes, std::int64_t places) { return sizes.places() == p
 std::vector<TensorType> infer_all_to_all(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("all_to_all", inputs, attrs);
   rules.inputs({"x"});
-  rules.attributes({"axes", "place", "places", "runs", "shape"});
+  rules.attributes({"axes", "place", "places", "runs", "shape"}, {"order"});
   const Sizes sizes = Sizes::from_pairs(rules.list("runs"));
   const std::int64_t places = rules.integer("places");
   check_group(rules, places);
   rules.require(alike(sizes, places) || sizes.places() == places * places,
                 "there must be a size for every place, or for every two", std::to_string(sizes.places()));
+  if (attrs.has("order"))
+    rules.require(alike(sizes, places), "only places that send alike have an order",
+                  std::to_string(sizes.places()) + " sizes");
+  check_order(rules, attrs, sizes);
   const std::int64_t place = rules.integer("place");
   std::int64_t out = sizes.total(), in = 0;
   if (alike(sizes, places)) {
@@ -92,13 +109,13 @@ Sizes in_bytes(const CallView& call) {
 int place_of(const CallView& call) { return static_cast<int>(call.attrs.integer("place")); }
 
 std::vector<Move> gather_moves(const CallView& call) {
-  return collective::gather_runs(in_bytes(call), place_of(call));
+  return collective::gather_runs(in_bytes(call), place_of(call), order_of(call.attrs));
 }
 
 std::vector<Move> all_to_all_moves(const CallView& call) {
   const Sizes sizes = in_bytes(call);
   const std::int64_t places = call.attrs.integer("places");
-  if (alike(sizes, places)) return collective::scatter_runs(sizes, place_of(call));
+  if (alike(sizes, places)) return collective::scatter_runs(sizes, place_of(call), order_of(call.attrs));
   return collective::all_to_all(sizes.list(), static_cast<int>(places), place_of(call));
 }
 
@@ -171,14 +188,17 @@ Contract contract_of(std::string name,
                   .moves = moves};
 }
 
-Attrs attrs_of(const GroupPlace& group, const Sizes& sizes, Shape shape) {
-  return {{"axes", group.axes}, {"place", group.place}, {"runs", sizes.pairs()}, {"shape", std::move(shape)}};
+Attrs attrs_of(const GroupPlace& group, const Sizes& sizes, Shape shape, Order order = Order::contiguous) {
+  Attrs attrs{
+      {"axes", group.axes}, {"place", group.place}, {"runs", sizes.pairs()}, {"shape", std::move(shape)}};
+  if (order == Order::zigzag) attrs.set("order", std::string("zigzag"));
+  return attrs;
 }
 
 }  // namespace
 
-Tensor all_gather(Tensor x, const GroupPlace& group, const Sizes& sizes, Shape shape) {
-  return x.builder->call1("all_gather", {x}, attrs_of(group, sizes, std::move(shape)));
+Tensor all_gather(Tensor x, const GroupPlace& group, const Sizes& sizes, Shape shape, Order order) {
+  return x.builder->call1("all_gather", {x}, attrs_of(group, sizes, std::move(shape), order));
 }
 
 Tensor all_to_all(Tensor x, const GroupPlace& group, const std::vector<std::int64_t>& sizes, Shape shape) {
@@ -189,8 +209,8 @@ Tensor all_to_all(Tensor x, const GroupPlace& group, const std::vector<std::int6
   return x.builder->call1("all_to_all", {x}, attrs);
 }
 
-Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const Sizes& sizes, Shape shape) {
-  Attrs attrs = attrs_of(group, sizes, std::move(shape));
+Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const Sizes& sizes, Shape shape, Order order) {
+  Attrs attrs = attrs_of(group, sizes, std::move(shape), order);
   attrs.set("places", sizes.places());
   return x.builder->call1("all_to_all", {x}, attrs);
 }

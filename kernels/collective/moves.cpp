@@ -30,9 +30,10 @@ void add(std::vector<Move>& moves, const Move& move) {
 // The place at a distance, which may be negative.
 int at_distance(int place, int distance, int n) { return ((place + distance) % n + n) % n; }
 
-// Moves of the runs of peers, in which one's own place stands alone; `offset` and `bytes` are those of the first peer of a run.
+// Moves of the runs of peers, in which one's own place stands alone; `offset` and `bytes` are those of the first peer of a run,
+// and each peer's stand `step` sizes behind those of the one before.
 template <typename Offset>
-void add_runs(std::vector<Move>& moves, const Sizes& sizes, int place, bool out, int tensor, bool steps,
+void add_runs(std::vector<Move>& moves, const Sizes& sizes, int place, bool out, int tensor, int step,
               const Offset& offset) {
   std::int64_t first = 0;
   for (const Sizes::Run& run : sizes.runs()) {
@@ -43,7 +44,7 @@ void add_runs(std::vector<Move>& moves, const Sizes& sizes, int place, bool out,
       if (from >= to || run.size == 0) return;
       Move move{static_cast<int>(from), out, tensor, offset(from), run.size};
       move.count = static_cast<int>(to - from);
-      move.step = steps && move.count > 1 ? run.size : 0;
+      move.step = move.count > 1 ? step * run.size : 0;
       moves.push_back(move);
     };
     some(first, place);
@@ -57,6 +58,23 @@ void require_place(const char* op, const Sizes& sizes, int place) {
   if (place < 0 || place >= sizes.places())
     throw Error(op, fmt::format("the place must be in a group of {}", sizes.places()), std::to_string(place));
 }
+
+// The halves of parts in zigzag, of n places that have equally much.
+struct Halves {
+  Halves(const char* op, const Sizes& sizes) : places(sizes.places()), bytes(sizes.at(0) / 2) {
+    if (sizes.runs().size() != 1 || sizes.at(0) % 2 != 0)
+      throw Error(op, "places in zigzag must have equal and even sizes",
+                  fmt::format("{} of place 0, {} of all {}", sizes.at(0), sizes.total(), places));
+    all = Sizes::equal(places, bytes);
+  }
+  std::int64_t offset(int half, std::int64_t place) const {
+    return (half == 0 ? place : 2 * places - 1 - place) * bytes;
+  }
+  static int step(int half) { return half == 0 ? 1 : -1; }
+
+  std::int64_t places, bytes;
+  Sizes all;
+};
 
 }  // namespace
 
@@ -135,24 +153,43 @@ Sizes Sizes::times(std::int64_t factor) const {
   return sizes;
 }
 
-std::vector<Move> gather_runs(const Sizes& sizes, int place) {
+std::vector<Move> gather_runs(const Sizes& sizes, int place, Order order) {
   require_place("all_gather", sizes, place);
   std::vector<Move> moves;
+  if (order == Order::zigzag) {
+    const Halves halves("all_gather", sizes);
+    for (const int half : {0, 1})
+      add_runs(moves, halves.all, place, true, kInput, 0, [&](std::int64_t) { return half * halves.bytes; });
+    for (const int half : {0, 1})
+      add_runs(moves, halves.all, place, false, kOutput, halves.step(half),
+               [&](std::int64_t from) { return halves.offset(half, from); });
+    return moves;
+  }
   if (const std::int64_t own = sizes.at(place); own > 0) {
     Sizes alike;
     alike.add(sizes.places(), own);
-    add_runs(moves, alike, place, true, kInput, false, [](std::int64_t) { return std::int64_t{0}; });
+    add_runs(moves, alike, place, true, kInput, 0, [](std::int64_t) { return std::int64_t{0}; });
   }
-  add_runs(moves, sizes, place, false, kOutput, true, [&](std::int64_t from) { return sizes.before(from); });
+  add_runs(moves, sizes, place, false, kOutput, 1, [&](std::int64_t from) { return sizes.before(from); });
   return moves;
 }
 
-std::vector<Move> scatter_runs(const Sizes& sizes, int place) {
+std::vector<Move> scatter_runs(const Sizes& sizes, int place, Order order) {
   require_place("all_to_all", sizes, place);
   std::vector<Move> moves;
-  add_runs(moves, sizes, place, true, kInput, true, [&](std::int64_t to) { return sizes.before(to); });
+  if (order == Order::zigzag) {
+    const Halves halves("all_to_all", sizes);
+    for (const int half : {0, 1})
+      add_runs(moves, halves.all, place, true, kInput, halves.step(half),
+               [&](std::int64_t to) { return halves.offset(half, to); });
+    for (const int half : {0, 1})
+      add_runs(moves, halves.all, place, false, kOutput, 2,
+               [&](std::int64_t from) { return (2 * from + half) * halves.bytes; });
+    return moves;
+  }
+  add_runs(moves, sizes, place, true, kInput, 1, [&](std::int64_t to) { return sizes.before(to); });
   const std::int64_t own = sizes.at(place);
-  add_runs(moves, Sizes::equal(sizes.places(), own), place, false, kOutput, true,
+  add_runs(moves, Sizes::equal(sizes.places(), own), place, false, kOutput, 1,
            [&](std::int64_t from) { return from * own; });
   return moves;
 }

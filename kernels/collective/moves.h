@@ -53,6 +53,10 @@ class Sizes {
   std::vector<Run> runs_;
 };
 
+// Where the parts of n places stand in what all of them have: that of place i is part i of n, or, in zigzag, its halves are those
+// numbered i and 2n - 1 - i of 2n.
+enum class Order : std::uint8_t { contiguous, zigzag };
+
 // What the place `place` of a group of n does. The k-th move out of i to j is the k-th move of j in from i. Nobody
 // moves 0 bytes. Peers come in the order of their distance, so that not all send to the same place first. Sizes are
 // bytes, not negative. All throw Error for a place outside the group, or sizes of another number than it needs.
@@ -65,8 +69,9 @@ std::vector<Move> all_gather(std::span<const std::int64_t> sizes, int place);
 std::vector<Move> all_to_all(std::span<const std::int64_t> sizes, int n, int place);
 
 // The same as all_gather, and as the all_to_all in which every place sends sizes[j] to j, in as few moves with a count as it takes.
-std::vector<Move> gather_runs(const Sizes& sizes, int place);
-std::vector<Move> scatter_runs(const Sizes& sizes, int place);
+// In zigzag the parts of the output, or of the input, stand in that order; sizes must be equal and even then.
+std::vector<Move> gather_runs(const Sizes& sizes, int place, Order order = Order::contiguous);
+std::vector<Move> scatter_runs(const Sizes& sizes, int place, Order order = Order::contiguous);
 // The moves that such a list of the place `place` of n stands for, in the order of the lists above.
 std::vector<Move> expanded(const std::vector<Move>& moves, int n, int place);
 

@@ -78,6 +78,9 @@ struct Cut {
   std::int64_t first = 0, count = 0;  // this place's part of the dimension that has the letter
   std::int64_t blocks =
       1;  // above 1: places of several blocks of the dimension, so that `first` means nothing
+  // The part is two runs of one length, count / 2, the second of which begins here; none where the part is one run. Of n places
+  // this one has runs `place` and 2n - 1 - `place` of 2n (collective::Order::zigzag).
+  std::optional<std::int64_t> second = {};
 };
 
 // Given to Contract::local: the call as it stands in the whole program, with this shard's parts of its inputs.
@@ -151,6 +154,8 @@ struct Contract {
   // Writes the call on the parts of one shard and returns its outputs, where the op on the parts alone would be wrong: its
   // attributes depend on the place, or what is summed needs a step of its own. nullptr: the op on the parts is right.
   std::vector<Tensor> (*local)(const LocalArgs& args) = nullptr;
+  // Whether `local` can do with a Cut of two runs under every upper-case letter.
+  bool takes_two_runs = false;
   Tolerance (*tolerance)(const CallView& call) = nullptr;
   std::vector<Case> (*cases)() = nullptr;
   // (input, output) pairs that may share storage: the kernel reads each element before it writes there.

@@ -1,5 +1,7 @@
-// Attention over a sequence of which every shard has a part: of queries, keys and values alike, in order.
+// Attention over a sequence of which every shard has a part: of queries, keys and values alike, in order. A part is one run of
+// positions, or two (Cut::second), so that with a causal mask all shards have as much to compute.
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 #include "hal/error.h"
@@ -10,6 +12,7 @@
 #include "kernels/flash_attention/parts.h"
 #include "kernels/layout/layout.h"
 #include "kernels/reduce_sum/reduce_sum.h"
+#include "kernels/split/halves.h"
 
 namespace meshloom::kernels::flash_attention_parts {
 namespace {
@@ -17,7 +20,12 @@ namespace {
 // The parts that shards hold of tensors, along dimension d, at most 1 or the last but one: moved between them and joined.
 class Shards {
  public:
-  explicit Shards(const Cut& cut) : group_{cut.axes, cut.place}, places_(cut.places), place_(cut.place) {}
+  explicit Shards(const Cut& cut)
+      : group_{cut.axes, cut.place},
+        places_(cut.places),
+        place_(cut.place),
+        runs_(cut.second ? 2 : 1),
+        order_(cut.second ? collective::Order::zigzag : collective::Order::contiguous) {}
 
   std::int64_t places() const { return places_; }
   std::int64_t place() const { return place_; }
@@ -25,18 +33,21 @@ class Shards {
   // All parts, joined along d.
   Tensor gather(Tensor x, std::size_t d) const {
     const auto [outer, inner] = around(x.shape(), d);
+    const Shape whole = with(x.shape(), d, x.shape()[d] * places_);
+    if (runs_ > 1 && outer > 1) x = permute(reshape(x, {outer, runs_, inner / runs_}), {1, 0, 2});
     Tensor all = all_gather(x, group_, std::vector<std::int64_t>(at(places_), x.type().elements()),
-                            {places_, outer, inner});
-    return reshape(outer == 1 ? all : permute(all, {1, 0, 2}), with(x.shape(), d, x.shape()[d] * places_));
+                            {places_ * runs_, outer, inner / runs_}, order_);
+    return reshape(outer == 1 ? all : permute(all, {1, 0, 2}), whole);
   }
 
   // The sum of what all have, of which each gets its part along d.
   Tensor scatter_sum(Tensor x, std::size_t d) const {
-    const std::int64_t own = x.shape()[d] / places_;
+    const std::int64_t own = x.shape()[d] / places_, runs = places_ * runs_;
     const auto [outer, inner] = around(x.shape(), d);
-    const Tensor parts = outer > 1 ? permute(reshape(x, {outer, places_, inner / places_}), {1, 0, 2})
-                                   : reshape(x, {places_, 1, inner / places_});
+    const Tensor parts = outer > 1 ? permute(reshape(x, {outer, runs, inner / runs}), {1, 0, 2})
+                                   : reshape(x, {runs, 1, inner / runs});
     Tensor sum = reduce_sum(exchange(parts), 2);
+    if (runs_ > 1 && outer > 1) sum = permute(reshape(sum, {runs_, outer, inner / runs}), {1, 0, 2});
     return reshape(cast(sum, x.dtype()), with(x.shape(), d, own));
   }
 
@@ -90,15 +101,20 @@ class Shards {
     for (std::size_t i = 0; i < shape.size(); ++i) (i < d ? outer : inner) *= shape[i];
     return {outer, inner};
   }
-  // Row i of (places, ...) goes to place i; row i of the result comes from there.
+  // What belongs to place i of (places or twice as many, ...) goes there; row i of the result, of rank 3, comes from there.
   Tensor exchange(Tensor x) const {
-    return all_to_all(x, group_,
-                      std::vector<std::int64_t>(at(places_ * places_), x.type().elements() / places_),
-                      x.shape());
+    const Shape& shape = x.shape();
+    const std::int64_t own = x.type().elements() / places_;
+    if (runs_ == 1)
+      return all_to_all(x, group_, std::vector<std::int64_t>(at(places_ * places_), own), shape);
+    return all_to_all_alike(x, group_, collective::Sizes::equal(places_, own),
+                            {places_, runs_ * shape[1], shape[2]}, order_);
   }
 
   GroupPlace group_;
   std::int64_t places_, place_;
+  std::int64_t runs_;  // of positions that a part has
+  collective::Order order_;
 };
 
 // The attributes for queries that stand `by` positions further right than T - S, or their offset, says.
@@ -119,6 +135,39 @@ const std::size_t kKeys[] = {1, 2};
 
 std::size_t place_of(int input) { return static_cast<std::size_t>(input); }
 
+// The inputs that have queries, and along which dimension.
+std::vector<std::pair<std::size_t, std::size_t>> of_queries(const LocalArgs& args,
+                                                            const AttentionDims& dims) {
+  std::vector<std::pair<std::size_t, std::size_t>> list{{0, 1}};
+  if (args.whole.op != "flash_attention") list.insert(list.end(), {{3, 1}, {4, 2}, {5, 1}});
+  if (dims.q_segments >= 0) list.emplace_back(place_of(dims.q_segments), 1);
+  for (const int pairs : {dims.bias, dims.attention_bitmask})
+    if (pairs >= 0) list.emplace_back(place_of(pairs), 2);
+  return list;
+}
+
+// A shard's queries, run by run.
+struct QueryRuns {
+  std::vector<std::int64_t> first;          // positions
+  std::int64_t count = 0;                   // of positions of each
+  std::vector<std::vector<Tensor>> inputs;  // of the call, of which those that have queries are of the run
+
+  QueryRuns(const LocalArgs& args, const Cut& cut, const std::vector<Tensor>& whole)
+      : first{cut.first}, count(cut.count), inputs{whole} {
+    if (!cut.second) return;
+    first.push_back(*cut.second);
+    count /= 2;
+    inputs.push_back(whole);
+    for (const auto& [input, d] : of_queries(args, attention_dims(args.whole)))
+      std::tie(inputs[0][input], inputs[1][input]) = halves(whole[input], d);
+  }
+};
+
+Tensor added(Tensor sum, Tensor more) {
+  more = cast(more, DType::f32);
+  return sum ? add(sum, more) : more;
+}
+
 // Every shard has all keys and its own queries; what keys get from the queries of all is added up.
 std::vector<Tensor> with_all_keys(const LocalArgs& args, const Cut& cut) {
   const AttentionDims dims = attention_dims(args.whole);
@@ -126,9 +175,24 @@ std::vector<Tensor> with_all_keys(const LocalArgs& args, const Cut& cut) {
   std::vector<Tensor> inputs = args.inputs;
   for (const int keys : {1, 2, dims.k_segments})
     if (keys >= 0) inputs[place_of(keys)] = shards.gather(inputs[place_of(keys)], 1);
-  const std::int64_t behind = dims.query_offset >= 0 ? 0 : dims.s - cut.count;
-  std::vector<Tensor> outputs =
-      args.builder.call(args.whole.op, inputs, moved_queries(args.attrs, dims, cut.first - behind));
+  const QueryRuns runs(args, cut, inputs);
+  const std::int64_t behind = dims.query_offset >= 0 ? 0 : dims.s - runs.count;
+  std::vector<Tensor> outputs;
+  for (std::size_t run = 0; run < runs.first.size(); ++run) {
+    std::vector<Tensor> made = args.builder.call(args.whole.op, runs.inputs[run],
+                                                 moved_queries(args.attrs, dims, runs.first[run] - behind));
+    if (run == 0) {
+      outputs = std::move(made);
+      continue;
+    }
+    const bool grad = args.whole.op == "flash_attention_grad";
+    outputs[0] = join_halves(outputs[0], made[0], args.whole.op == "flash_attention_bias_grad" ? 2 : 1);
+    if (args.whole.op == "flash_attention") outputs[1] = join_halves(outputs[1], made[1], 2);
+    for (std::size_t of_keys = 1; grad && of_keys < made.size(); ++of_keys) {
+      Tensor& sum = outputs[of_keys];
+      sum = cast(added(cast(sum, DType::f32), made[of_keys]), sum.dtype());
+    }
+  }
   if (args.whole.op != "flash_attention_grad") return outputs;
   for (const std::size_t keys : kKeys) outputs[keys] = shards.scatter_sum(outputs[keys], 1);
   if (dims.sink >= 0) outputs[3] = shards.sum(outputs[3]);
@@ -137,6 +201,12 @@ std::vector<Tensor> with_all_keys(const LocalArgs& args, const Cut& cut) {
 
 // Every shard has the whole sequence for a part of its heads (Jacobs et al., DeepSpeed Ulysses, 2023).
 std::vector<Tensor> with_own_heads(const LocalArgs& args, const Cut& cut) {
+  if (cut.second)
+    throw hal::Error(
+        "flash_attention divided by all_to_all",
+        "has whole sequences, which are balanced in contiguous order; gather and ring take tokens "
+        "in zigzag",
+        "zigzag");
   const AttentionDims dims = attention_dims(args.whole);
   const Shards shards(cut);
   const std::int64_t heads = args.inputs[0].dim(2), keys = args.inputs[1].dim(2);
@@ -174,57 +244,71 @@ std::vector<Tensor> with_own_heads(const LocalArgs& args, const Cut& cut) {
 }
 
 // Keys go from shard to shard, and the results of blocks of keys are merged by their log-sum-exp (Liu et al., ring attention,
-// 2023). A shard attends to blocks of which it sees nothing as well, which costs next to nothing: what it computes depends on
-// every move then, so that no pass takes a move from one shard and leaves it to another.
+// 2023). A block is a run of queries and a run of keys. A shard that sees nothing of the keys that it has attends to a block of
+// them as well, which costs next to nothing: what it computes depends on every move then, so that no pass takes a move from one
+// shard and leaves it to another.
 class Ring {
  public:
   Ring(const LocalArgs& args, const Cut& cut)
-      : args_(args), dims_(attention_dims(args.whole)), shards_(cut), cut_(cut) {
+      : args_(args),
+        dims_(attention_dims(args.whole)),
+        shards_(cut),
+        keys_(args.inputs),
+        queries_(args, cut, args.inputs),
+        runs_(queries_.first.size()) {
     if (dims_.prefix >= 0 || dims_.query_offset >= 0 || dims_.bias >= 0 || dims_.attention_bitmask >= 0)
       throw hal::Error(
           "flash_attention divided as a ring",
           "takes full, causal and windowed attention, with segments, sinks and soft caps; gather takes all",
           dims_.extras());
-    for (std::int64_t step = 0; step < cut.places; ++step)
-      if (visible(step) || visible(step - cut.places)) last_ = step;
+    last_ = cut.places - 1;
+    while (last_ > 0 && !anyone_sees(last_)) --last_;
   }
 
   std::vector<Tensor> forward() {
-    Tensor o, lse;
+    std::vector<Tensor> o(runs_), lse(runs_);
     for (std::int64_t step = 0; step <= last_; ++step) {
-      move_keys(step, {1, 2, dims_.k_segments});
-      const std::vector<Tensor> made = call(step);
-      const Tensor features_first = permute(made[0], {3, 0, 2, 1});  // (B, H, S) is its trailing part
-      if (!o) {
-        o = cast(features_first, DType::f32), lse = made[1];
-        continue;
+      move_keys(step);
+      for (const Block& block : blocks(step)) {
+        const std::vector<Tensor> made = call(step, block);
+        const Tensor features_first = permute(made[0], {3, 0, 2, 1});  // (B, H, S) is its trailing part
+        merge(o[block.queries], lse[block.queries], features_first, made[1]);
       }
-      const auto [a, b] = inputs<2>();
-      const Expr row_max = max(max(a, b), kNothing);
-      const Tensor both = elementwise({lse, made[1]}, row_max + log(exp(a - row_max) + exp(b - row_max)));
-      const auto [x, y, of_x, of_y, of_both] = inputs<5>();
-      const Expr safe = max(of_both, kNothing);
-      o = elementwise({o, features_first, lse, made[1], both}, {x * exp(of_x - safe) + y * exp(of_y - safe)},
-                      o.shape())[0];
-      lse = both;
     }
-    return {cast(permute(o, {1, 3, 2, 0}), args_.inputs[0].dtype()), lse};
+    for (Tensor& run : o) run = cast(permute(run, {1, 3, 2, 0}), args_.inputs[0].dtype());
+    return {joined(o, 1), joined(lse, 2)};
   }
 
   // The gradients of keys travel with them, and home at the end.
   std::vector<Tensor> backward() {
-    Tensor dq, dsink;
-    std::vector<Tensor> of_keys(2);
+    std::vector<Tensor> dq(runs_), of_keys(2);
+    Tensor dsink;
     for (std::int64_t step = 0; step <= last_; ++step) {
-      move_keys(step, {1, 2, dims_.k_segments});
+      move_keys(step);
       if (step > 0)
         for (Tensor& sum : of_keys) sum = shards_.passed(sum, 1);
-      const std::vector<Tensor> made = call(step);
-      dq = added(dq, made[0]);
-      for (const std::size_t k : kKeys) of_keys[k - 1] = added(of_keys[k - 1], made[k]);
-      if (step == 0 && dims_.sink >= 0) dsink = shards_.sum(made[3]);
+      std::vector<std::vector<Tensor>> made_of_keys(2, std::vector<Tensor>(runs_));  // by run
+      for (const Block& block : blocks(step)) {
+        const std::vector<Tensor> made = call(step, block);
+        dq[block.queries] = added(dq[block.queries], made[0]);
+        for (const std::size_t k : kKeys) {
+          Tensor& of_run = made_of_keys[k - 1][block.keys];
+          of_run = added(of_run, made[k]);
+        }
+        if (has_sink(step, block)) dsink = added(dsink, made[3]);
+      }
+      for (const std::size_t k : kKeys) {
+        std::vector<Tensor>& of_runs = made_of_keys[k - 1];
+        Shape shape = args_.inputs[k].shape();
+        shape[1] = queries_.count;
+        for (Tensor& of_run : of_runs)
+          if (!of_run) of_run = constant(args_.builder, 0, shape);
+        of_keys[k - 1] = added(of_keys[k - 1], joined(of_runs, 1));
+      }
+      if (step == 0 && dsink) dsink = shards_.sum(dsink);
     }
-    std::vector<Tensor> result{cast(dq, args_.inputs[0].dtype())};
+    for (Tensor& run : dq) run = cast(run, args_.inputs[0].dtype());
+    std::vector<Tensor> result{joined(dq, 1)};
     for (Tensor& sum : of_keys)
       result.push_back(cast(shards_.passed(sum, shards_.places() - last_), args_.inputs[0].dtype()));
     if (dsink) result.push_back(dsink);
@@ -234,48 +318,117 @@ class Ring {
  private:
   static constexpr double kNothing = -1e30;  // in place of the minus infinity of a row that sees nothing
 
-  // How many parts the shard whose keys are here stands in front of this one.
-  std::int64_t block(std::int64_t step) const {
-    return step <= shards_.place() ? step : step - shards_.places();
+  // Numbers of runs.
+  struct Block {
+    std::size_t queries = 0, keys = 0;
+  };
+
+  // The position of the first key of a run that `place` has.
+  std::int64_t position(std::int64_t place, std::size_t run) const {
+    return (run == 0 ? place : 2 * shards_.places() - 1 - place) * queries_.count;
+  }
+  // The place whose keys are here.
+  std::int64_t source(std::int64_t place, std::int64_t step) const {
+    return (place + shards_.places() - step) % shards_.places();
   }
 
-  // Whether queries see keys so many parts in front of them; they always see their own, which have the sink.
-  bool visible(std::int64_t parts) const {
-    AttentionMask mask{cut_.count, cut_.count, parts * cut_.count, dims_.left, dims_.right};
-    return parts == 0 || mask.window_pairs() > 0;
+  // How far the queries of a block stand behind its keys.
+  std::int64_t distance(std::int64_t place, std::int64_t step, const Block& block) const {
+    return position(place, block.queries) - position(source(place, step), block.keys);
   }
 
-  void move_keys(std::int64_t step, std::initializer_list<int> keys) {
-    if (step == 0) inputs_ = args_.inputs;
-    for (const int k : keys)
-      if (step > 0 && k >= 0) inputs_[place_of(k)] = shards_.passed(inputs_[place_of(k)], 1);
+  // Whether a place sees keys of a block. It always sees its own, which have the sink.
+  bool visible(std::int64_t place, std::int64_t step, const Block& block) const {
+    const AttentionMask mask = mask_of(distance(place, step, block));
+    return (step == 0 && block.queries == block.keys) || mask.window_pairs() > 0;
   }
 
-  std::vector<Tensor> call(std::int64_t step) const {
-    const std::int64_t parts = block(step);
-    AttentionMask mask{cut_.count, cut_.count, parts * cut_.count, dims_.left, dims_.right};
+  AttentionMask mask_of(std::int64_t distance) const {
+    return {queries_.count, queries_.count, distance, dims_.left, dims_.right};
+  }
+
+  std::vector<Block> visible_blocks(std::int64_t place, std::int64_t step) const {
+    std::vector<Block> list;
+    for (std::size_t queries = 0; queries < runs_; ++queries)
+      for (std::size_t keys = 0; keys < runs_; ++keys)
+        if (visible(place, step, {queries, keys})) list.push_back({queries, keys});
+    return list;
+  }
+
+  bool anyone_sees(std::int64_t step) const {
+    for (std::int64_t place = 0; place < shards_.places(); ++place)
+      if (!visible_blocks(place, step).empty()) return true;
+    return false;
+  }
+
+  // Those of this place: at least one.
+  std::vector<Block> blocks(std::int64_t step) const {
+    std::vector<Block> list = visible_blocks(shards_.place(), step);
+    if (list.empty()) list.emplace_back();
+    return list;
+  }
+
+  void move_keys(std::int64_t step) {
+    key_runs_.assign(runs_, keys_);
+    for (const int k : {1, 2, dims_.k_segments}) {
+      if (k < 0) continue;
+      Tensor& keys = keys_[place_of(k)];
+      if (step > 0) keys = shards_.passed(keys, 1);
+      if (runs_ == 1)
+        key_runs_[0][place_of(k)] = keys;
+      else
+        std::tie(key_runs_[0][place_of(k)], key_runs_[1][place_of(k)]) = halves(keys, 1);
+    }
+  }
+
+  bool has_sink(std::int64_t step, const Block& block) const {
+    return dims_.sink >= 0 && step == 0 && block.queries == block.keys;
+  }
+
+  std::vector<Tensor> call(std::int64_t step, const Block& block) const {
+    const std::int64_t behind = distance(shards_.place(), step, block);
     AttentionDims dims = dims_;
     // What shows all of a block is no window.
-    if (mask.window_cover(0, cut_.count, 0, cut_.count) == Cover::full) dims.left = dims.right = kUnlimited;
-    const Attrs moved = moved_queries(args_.attrs, dims, parts * cut_.count);
+    if (mask_of(behind).window_cover(0, queries_.count, 0, queries_.count) == Cover::full)
+      dims.left = dims.right = kUnlimited;
+    const Attrs moved = moved_queries(args_.attrs, dims, behind);
+    const bool sink = has_sink(step, block);
     Attrs attrs;
     for (const auto& [name, value] : moved.items())
-      if (parts == 0 || name != "sink") attrs.set(name, value);
-    std::vector<Tensor> inputs = inputs_;
-    if (parts != 0 && dims_.sink >= 0) inputs.erase(inputs.begin() + dims_.sink);
+      if (sink || name != "sink") attrs.set(name, value);
+    std::vector<Tensor> inputs = queries_.inputs[block.queries];
+    for (const int k : {1, 2, dims_.k_segments})
+      if (k >= 0) inputs[place_of(k)] = key_runs_[block.keys][place_of(k)];
+    if (dims_.sink >= 0 && !sink) inputs.erase(inputs.begin() + dims_.sink);
     return args_.builder.call(args_.whole.op, inputs, attrs);
   }
 
-  static Tensor added(Tensor sum, Tensor more) {
-    more = cast(more, DType::f32);
-    return sum ? add(sum, more) : more;
+  static void merge(Tensor& o, Tensor& lse, Tensor more, Tensor more_lse) {
+    if (!o) {
+      o = cast(more, DType::f32), lse = more_lse;
+      return;
+    }
+    const auto [a, b] = inputs<2>();
+    const Expr row_max = max(max(a, b), kNothing);
+    const Tensor both = elementwise({lse, more_lse}, row_max + log(exp(a - row_max) + exp(b - row_max)));
+    const auto [x, y, of_x, of_y, of_both] = inputs<5>();
+    const Expr safe = max(of_both, kNothing);
+    o = elementwise({o, more, lse, more_lse, both}, {x * exp(of_x - safe) + y * exp(of_y - safe)},
+                    o.shape())[0];
+    lse = both;
+  }
+
+  static Tensor joined(const std::vector<Tensor>& runs, std::size_t d) {
+    return runs.size() == 1 ? runs[0] : join_halves(runs[0], runs[1], d);
   }
 
   const LocalArgs& args_;
   AttentionDims dims_;
   Shards shards_;
-  Cut cut_;
-  std::vector<Tensor> inputs_;
+  std::vector<Tensor> keys_;                   // of the inputs those that are here
+  std::vector<std::vector<Tensor>> key_runs_;  // the same, run by run
+  QueryRuns queries_;
+  std::size_t runs_;
   std::int64_t last_ = 0;  // step in which any shard sees its keys
 };
 

@@ -8,6 +8,7 @@
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
 #include "kernels/rope/rope.h"
+#include "kernels/split/halves.h"
 
 namespace meshloom::kernels {
 namespace {
@@ -95,10 +96,16 @@ std::string partition(const CallView&) { return "bSh.->bSh."; }
 
 // The position of a row is its index.
 std::vector<Tensor> local(const LocalArgs& args) {
-  Attrs attrs = args.attrs;
-  if (const auto cut = args.cuts.find('S'); cut != args.cuts.end())
-    attrs.set("offset", attrs.integer("offset") + cut->second.first);
-  return args.builder.call(args.whole.op, args.inputs, attrs);
+  const auto cut = args.cuts.find('S');
+  if (cut == args.cuts.end()) return args.builder.call(args.whole.op, args.inputs, args.attrs);
+  const auto from = [&](Tensor x, std::int64_t first) {
+    Attrs attrs = args.attrs;
+    attrs.set("offset", attrs.integer("offset") + first);
+    return args.builder.call1(args.whole.op, {x}, attrs);
+  };
+  if (!cut->second.second) return {from(args.inputs[0], cut->second.first)};
+  const auto [first, second] = halves(args.inputs[0], 1);
+  return {join_halves(from(first, cut->second.first), from(second, *cut->second.second), 1)};
 }
 
 // An angle in f32 is off by an ulp of itself, and by a few more where its frequency went through a ramp; the
@@ -206,6 +213,7 @@ void add_rope(Catalog& catalog) {
                .gradient = gradient,
                .partition = partition,
                .local = local,
+               .takes_two_runs = true,
                .tolerance = tolerance,
                .cases = cases,
                .in_place = in_place,

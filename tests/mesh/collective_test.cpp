@@ -63,6 +63,39 @@ TEST(Moves, InRunsAreTheSame) {
             "all_gather: the place must be in a group of 2; found 2");
 }
 
+// Of four runs, which are one byte here, place 0 has the outer and place 1 the inner ones.
+TEST(Moves, InZigzagHaveTheirPlaces) {
+  for (const int n : {1, 2, 3, 5}) {
+    const auto place_of = [&](int run) { return run < n ? run : 2 * n - 1 - run; };
+    std::vector<std::vector<Move>> gathers, scatters;
+    for (int place = 0; place < n; ++place) {
+      gathers.push_back(expanded(gather_runs(Sizes::equal(n, 2), place, Order::zigzag), n, place));
+      scatters.push_back(expanded(scatter_runs(Sizes::equal(n, 2), place, Order::zigzag), n, place));
+    }
+    const std::vector<std::int64_t> all(static_cast<std::size_t>(n), 2L * n);
+    EXPECT_EQ(mismatch(gathers, all), "");
+    EXPECT_EQ(mismatch(scatters, all), "");
+    for (int place = 0; place < n; ++place)
+      for (int run = 0; run < 2 * n; ++run) {
+        const int owner = place_of(run), half = run < n ? 0 : 1;
+        EXPECT_THAT(gathers[static_cast<std::size_t>(place)],
+                    testing::Contains(Move{owner, false, kOutput, run, 1}));
+        EXPECT_THAT(gathers[static_cast<std::size_t>(owner)],
+                    testing::Contains(Move{place, true, kInput, half, 1}));
+        EXPECT_THAT(scatters[static_cast<std::size_t>(place)],
+                    testing::Contains(Move{owner, true, kInput, run, 1}));
+        EXPECT_THAT(scatters[static_cast<std::size_t>(owner)],
+                    testing::Contains(Move{place, false, kOutput, 2 * place + half, 1}));
+      }
+  }
+  EXPECT_EQ(message_of([] {
+              gather_runs(Sizes({2, 4}), 0, Order::zigzag);
+            }),
+            "all_gather: places in zigzag must have equal and even sizes; found 2 of place 0, 6 of all 2");
+  EXPECT_EQ(message_of([] { scatter_runs(Sizes::equal(2, 3), 0, Order::zigzag); }),
+            "all_to_all: places in zigzag must have equal and even sizes; found 3 of place 0, 6 of all 2");
+}
+
 TEST(Moves, OfAllPlacesFitTogether) {
   for (int ranks : {1, 2, 3, 5, 8})
     for (std::uint64_t seed = 0; seed < 200; ++seed) {

@@ -206,16 +206,15 @@ TEST_F(MeshTable, TriplesAndSchedulesAreEqualToOneRank) {
   std::vector<Row> rows{{"pipeline=2,fsdp=2,model=2"}, {"expert=2,fsdp=2,model=2"}};
   for (const char* schedule : {"gpipe", "1f1b", "interleaved", "zero_bubble"})
     rows.push_back({"pipeline=2", fmt::format("--set mesh.schedule={}", schedule)});
-  for (const char* attention : {"gather", "all_to_all", "ring"})
-    rows.push_back(
-        {"seq=2,model=2",
-         fmt::format("--set model.decoder.stack.layer.attention.num_kv_heads=4 --set mesh.attention={}",
-                     attention)});
-  for (const char* attention : {"gather", "all_to_all", "ring"})
-    rows.push_back(
-        {"seq=4",
-         fmt::format("--set model.decoder.stack.layer.attention.num_kv_heads=4 --set mesh.attention={}",
-                     attention)});
+  for (const char* mesh : {"seq=2,model=2", "seq=4"})
+    for (const char* attention : {"gather", "all_to_all", "ring", "gather --set mesh.sequence_order=zigzag",
+                                  "ring --set mesh.sequence_order=zigzag"})
+      rows.push_back(
+          {mesh,
+           fmt::format("--set model.decoder.stack.layer.attention.num_kv_heads=4 --set mesh.attention={}",
+                       attention)});
+  for (const char* mesh : {"data=2,seq=2", "fsdp=2,seq=2", "pipeline=2,seq=2"})
+    rows.push_back({mesh, "--set mesh.sequence_order=zigzag"});
   check(rows);
 }
 
@@ -240,6 +239,11 @@ TEST_F(MeshTable, ModelsAndLearnersAreEqualToOneRank) {
       row.mesh = mesh;
       rows.push_back(row);
     }
+  for (Row row : models) {
+    row.mesh = "data=2,seq=2";
+    row.recipe += " --set mesh.sequence_order=zigzag";
+    rows.push_back(row);
+  }
   check(rows);
 }
 

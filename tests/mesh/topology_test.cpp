@@ -78,7 +78,10 @@ std::vector<std::int64_t> elements_of(const Layout& layout) {
   for (std::int64_t i = layout.range.first; i < layout.range.first + layout.range.count; ++i) {
     std::int64_t rest = i, whole = 0, stride = 1;
     for (std::size_t d = layout.whole.shape.size(); d-- > 0;) {
-      whole += (layout.begin[d] + rest % layout.extent[d]) * stride;
+      std::int64_t place = layout.begin[d] + rest % layout.extent[d];
+      if (static_cast<int>(d) == layout.two_runs && place >= layout.begin[d] + layout.extent[d] / 2)
+        place += layout.second - layout.begin[d] - layout.extent[d] / 2;
+      whole += place * stride;
       rest /= layout.extent[d];
       stride *= layout.whole.shape[d];
     }
@@ -100,6 +103,15 @@ TEST(Layouts, RunsAreThePartsElements) {
       layout.begin[d] = round % 3 == 0 ? 0 : below(layout.whole.shape[d]);
       layout.extent[d] =
           round % 3 == 0 ? layout.whole.shape[d] : 1 + below(layout.whole.shape[d] - layout.begin[d]);
+    }
+    if (round % 3 == 1) {  // two runs along one dimension
+      const auto d = static_cast<std::size_t>(below(static_cast<std::int64_t>(layout.begin.size())));
+      const std::int64_t length = 1 + below(3), between = below(3);
+      layout.two_runs = static_cast<int>(d);
+      layout.begin[d] = below(2);
+      layout.extent[d] = 2 * length;
+      layout.second = layout.begin[d] + length + between;
+      layout.whole.shape[d] = layout.second + length + 1;
     }
     const std::int64_t box = kernels::elements(layout.extent);
     layout.range.first = below(box);

@@ -188,6 +188,22 @@ TEST_F(TrainOverRanks, CheckpointsOfDividedSequencesGoOnOnOtherMeshes) {
   expect_equal("other", "whole");
 }
 
+TEST_F(TrainOverRanks, SequencesInZigzagResumeToTheSameBits) {
+  const std::string mesh = "--mesh data=2,seq=2 --set mesh.sequence_order=zigzag ";
+  ASSERT_EQ(train("one", "--steps 4").code, 0);
+  for (const auto& [name, options] : std::vector<std::pair<std::string, std::string>>{
+           {"whole", "--steps 4 "}, {"twice", "--steps 4 "}, {"parts", "--steps 2 "}})
+    ASSERT_EQ(train(name, options + mesh).code, 0);
+  expect_equal("whole", "one");
+  expect_same_bits("twice/step-00000004", "whole/step-00000004");
+  const Result refused = train("parts", "--steps 4 --resume --mesh data=2,seq=2");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.said, HasSubstr("mesh.sequence_order: zigzag -> contiguous"));
+  const Result resumed = train("parts", "--steps 4 --resume " + mesh);
+  ASSERT_EQ(resumed.code, 0) << resumed.said;
+  expect_same_bits("parts/step-00000004", "whole/step-00000004");
+}
+
 TEST_F(TrainOverRanks, ProcessesGiveTheBitsOfThreads) {
   if (!backends::mpi::is_built()) GTEST_SKIP() << "the MPI backend is not built";
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
@@ -359,6 +375,12 @@ TEST_F(TrainOverRanks, BadMeshesAreRefused) {
       {"--mesh seq=3",
        "the axis seq must divide the 64 tokens of 'tokens'; 63 or 66 tokens would do; found seq=3"},
       {"--mesh seq=4 --set mesh.attention=all_to_all", "must divide the heads that a rank has"},
+      {"--mesh seq=6 --set mesh.sequence_order=zigzag",
+       "in zigzag, twice the axis seq must divide the 64 tokens of 'tokens'; 60 or 72 tokens would do; found "
+       "seq=6"},
+      {"--mesh seq=2 --set mesh.attention=all_to_all --set mesh.sequence_order=zigzag",
+       "which are balanced in contiguous order; gather and ring take tokens in zigzag; found zigzag"},
+      {"--mesh seq=2 --set mesh.sequence_order=striped", "must be contiguous or zigzag"},
       {"--mesh seq=2 --set mesh.attention=rings", "must be gather, all_to_all or ring"},
       {"--mesh expert=4 --replace 'FeedForward=MoE{num_experts=6}'",
        "the axis expert must divide the 6 experts; 3 and 6 do; found expert=4"},

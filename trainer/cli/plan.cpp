@@ -50,7 +50,7 @@ OrderedJson step_json(const StepPrediction& step) {
 void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
                 double flops, double seconds, const PlanSpeed& speed, const SubmissionSummary& submissions,
                 const PipelineSummary& pipeline, const std::vector<MemorySuggestion>& help,
-                const std::string& command, const StepPrediction& step) {
+                const std::string& command, const StepPrediction& step, const Plan& last) {
   OrderedJson variants = OrderedJson::object();
   const PlanSummary all = summarize(plan);
   for (const auto& [op, summary] : all.ops) {
@@ -96,6 +96,11 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
              {"bytes_out", moved.out},
              {"bytes_in", moved.in}};
   }
+  OrderedJson sequence = nullptr;
+  if (config.mesh->seq > 1)
+    sequence = {{"order", config.mesh->sequence_order},
+                {"first_rank_attention_flops", plan.update_flops_of("flash_attention")},
+                {"last_rank_attention_flops", last.update_flops_of("flash_attention")}};
   const OrderedJson json{{"hardware", config.hardware},
                          {"device", plan.device},
                          {"profile", plan.profile},
@@ -120,6 +125,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"mesh", plan.mesh.text()},
                          {"moves", moves},
                          {"outer", outer},
+                         {"sequence", sequence},
                          {"predicted_move_seconds", move_seconds},
                          {"step", plan.mesh.ranks() > 1 ? step_json(step) : OrderedJson()},
                          {"staging_bytes", plan.staging_bytes},
@@ -212,10 +218,11 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   }
   const std::int64_t available_bytes = memory_limit(device->info());
   const bool fits = available_bytes <= 0 || plan.peak_bytes <= available_bytes;
-  const std::vector<Plan> of_stages = plan.stages.empty()
+  const std::vector<Plan> of_stages = plan.mesh.ranks() == 1
                                           ? std::vector<Plan>{}
                                           : stage_plans(config, registries.catalog, device->info(), &plan);
-  const PipelineSummary pipeline = summarize_pipeline(config, of_stages);
+  const PipelineSummary pipeline =
+      plan.stages.empty() ? PipelineSummary{} : summarize_pipeline(config, of_stages);
   const std::vector<const Plan*> stages =
       of_stages.empty() ? std::vector<const Plan*>{&plan} : pointers_to(of_stages);
   const hal::Network network = network_for(options, device->info());
@@ -233,9 +240,10 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
                                                                hal::SubmissionSettings::from_environment())
                                               : SubmissionSummary{};
     print_json(config, plan, available_bytes, fits, flops, seconds, speed_of(config, plan, device->info()),
-               submissions, pipeline, help, command, step);
+               submissions, pipeline, help, command, step, *stages.front());
   } else {
-    fmt::print("{}{}{}{}", plan_text(config, plan, device->info()), pipeline_text(config, pipeline),
+    fmt::print("{}{}{}{}{}", plan_text(config, plan, device->info()),
+               sequence_text(config, plan, *stages.front()), pipeline_text(config, pipeline),
                step_text(config, plan, step, speed_of(config, plan, device->info())),
                submissions_text(plan, registries.catalog, device->info()));
     if (!help.empty()) fmt::print("what would help, with the memory that it needs\n");

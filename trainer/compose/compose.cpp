@@ -71,7 +71,8 @@ class Composer {
         host_(host_of(options, device)),
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
-    plan_.mesh = Topology(options.mesh, options.rank).with_shares(options.shares);
+    plan_.mesh =
+        Topology(options.mesh, options.rank).with_shares(options.shares).with_order(options.sequence_order);
     if (plan_.mesh.ranks() > 1) check_one_device_options();
     if (has_islands()) check_islands();
     if (plan_.mesh.size(AxisName::pipeline) > 1) pipeline_.emplace(options, plan_.mesh, catalog);

@@ -109,7 +109,8 @@ struct ComposeOptions {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;  // of the axis pipeline
   int chunks = 2;                                     // of layers a stage, where the schedule is interleaved
   std::string attention = "gather";  // how attention is divided over the axis seq (partition.h)
-  OuterOptions outer;                // of the axis islands
+  SequenceOrder sequence_order = SequenceOrder::contiguous;
+  OuterOptions outer;  // of the axis islands
   // Of gradients where they are added up between ranks: f32, bf16 or i8 (passes/compressed_gradients.h).
   kernels::DType gradient_dtype = kernels::DType::f32;
   bool evaluation = true;  // compose Step::evaluate, on batches of batch / accumulation rows

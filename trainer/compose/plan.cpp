@@ -11,11 +11,12 @@
 namespace meshloom::trainer {
 namespace {
 
-double flops_of(const Plan& plan, const ProgramKey& step, bool recomputed) {
+double flops_of(const Plan& plan, const ProgramKey& step, bool recomputed, std::string_view op = "") {
   const kernels::Program& program = plan.steps.at(step).program;
   double sum = 0;
   for (const kernels::Call& call : program.calls) {
-    if ((call.phase == kernels::Phase::recompute) != recomputed || !call.choice || !call.choice->variant)
+    if ((call.phase == kernels::Phase::recompute) != recomputed || !call.choice || !call.choice->variant ||
+        !call.op.starts_with(op))
       continue;
     const kernels::CallTypes types(program, call);
     sum += call.choice->variant->contract->flops(types.view(call));
@@ -119,6 +120,10 @@ double Plan::predicted_seconds(const ProgramKey& step, kernels::TimeBasis basis)
 
 double Plan::update_flops() const {
   return per_update(*this, [&](const ProgramKey& step) { return flops(step); });
+}
+
+double Plan::update_flops_of(std::string_view op) const {
+  return per_update(*this, [&](const ProgramKey& step) { return flops_of(*this, step, false, op); });
 }
 
 double Plan::update_roofline_seconds() const {

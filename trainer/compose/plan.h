@@ -180,6 +180,7 @@ struct Plan {
   double predicted_seconds(const ProgramKey& step, kernels::TimeBasis basis) const;
   // The sums over the programs of one update, copies between device and host included.
   double update_flops() const;
+  double update_flops_of(std::string_view op) const;  // of the calls of ops whose name begins so
   double update_roofline_seconds() const;
   double update_predicted_seconds() const;
   double update_predicted_seconds(kernels::TimeBasis basis) const;  // without copies

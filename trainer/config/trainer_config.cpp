@@ -178,6 +178,7 @@ void TrainerConfig::check() const {
     throw Error("param_dtype", "must be f32 or bf16", "'" + param_dtype + "'");
   mesh->size();
   schedule_kind_from_string(mesh->schedule);
+  sequence_order_from_string(mesh->sequence_order);
   static_cast<void>(Topology(mesh->axes()));
   mesh->check_shares_of(batch / accumulation);
   if (!mesh->outer) throw Error("mesh.outer", "must be set", "none");
@@ -212,6 +213,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.schedule = schedule_kind_from_string(mesh->schedule);
   options.chunks = static_cast<int>(mesh->chunks);
   options.attention = mesh->attention;
+  options.sequence_order = sequence_order_from_string(mesh->sequence_order);
   options.outer = mesh->outer->options();
   options.gradient_dtype = moved_dtype("mesh.gradient_dtype", mesh->gradient_dtype);
   options.offload_optimizer = offload_optimizer;

@@ -18,6 +18,9 @@ struct Layout {
   Range range;                              // of the box's elements
   bool partial = false;                     // the ranks hold summands of it: only their sum is the value
   bool first = true;  // of the ranks that hold this very part, this is the first: the one that saves it
+  // The dimension along which the box is two runs of places, of one length, and where the second begins; -1 = none.
+  int two_runs = -1;
+  std::int64_t second = 0;
 
   bool is_whole() const;
   bool operator==(const Layout&) const = default;

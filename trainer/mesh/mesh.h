@@ -35,8 +35,7 @@ struct MeshConfig : layers::ConfigOf<MeshConfig> {
   std::int64_t chunks = 2;
   std::vector<std::int64_t> shares;  // rows of a micro-batch by place over data and fsdp; empty = equal
   bool balance = false;
-  std::string attention = "gather";
-  std::string gradient_dtype = "f32";
+  std::string attention = "gather", sequence_order = "contiguous", gradient_dtype = "f32";
   layers::Child<OuterConfig> outer = OuterConfig{};
 
   void fields(layers::FieldVisitor& v) override;

@@ -60,6 +60,13 @@ Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
   return range;
 }
 
+TwoRuns two_runs(std::int64_t n, AxisSet axes, const Topology& mesh, int rank) {
+  const Range range = dim_range(n, axes - AxisName::seq, mesh, rank);
+  const std::int64_t runs = 2 * mesh.size(AxisName::seq), length = range.count / runs,
+                     place = mesh.place_of(rank, AxisName::seq);
+  return {range.first + place * length, range.first + (runs - 1 - place) * length, length};
+}
+
 bool divides(std::int64_t n, AxisSet axes, const Topology& mesh) {
   const AxisSet rows = axes_of_shares(axes, mesh);
   if (rows.empty()) return n % mesh.size(axes) == 0;
@@ -102,13 +109,21 @@ kernels::TensorType local_type(const kernels::TensorType& whole, const Spec& spe
 Layout layout_of(const Division& value, const Topology& mesh, int rank) {
   const auto& [whole, spec, stages] = value;
   Layout layout = whole_layout(whole);
-  if (spec.blocks > 1)
+  const auto fail = [&, &cut = spec] {
     throw hal::Error("layout", "a value that lives longer than a program must be one box on each rank",
-                     to_string(spec));
+                     to_string(cut));
+  };
+  if (spec.blocks > 1) fail();
   for (std::size_t d = 0; d < spec.dims.size(); ++d) {
     const Range range = dim_range(whole.shape[d], spec.dims[d], mesh, rank);
     layout.begin[d] = range.first;
     layout.extent[d] = range.count;
+    if (!mesh.zigzag(spec.dims[d])) continue;
+    if (spec.dims[d] - in_front(spec.dims[d], AxisName::seq) != AxisSet(AxisName::seq)) fail();
+    const TwoRuns runs = two_runs(whole.shape[d], spec.dims[d], mesh, rank);
+    layout.begin[d] = runs.first;
+    layout.two_runs = static_cast<int>(d);
+    layout.second = runs.second;
   }
   layout.range = flat_range(kernels::elements(layout.extent), spec.flat, mesh, rank);
   layout.partial = !spec.partial.empty();

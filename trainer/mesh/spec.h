@@ -22,7 +22,7 @@ struct Spec {
   AxisSet own;  // ranks that differ along these have values of their own
   // The dimension that the axis seq cuts is so many blocks behind one another, each of which it cuts by itself: the sequences of
   // rows x tokens. Axes in front of seq divide blocks, those behind it the rank's places of all its blocks together. 1 where seq
-  // cuts nothing.
+  // cuts nothing. In zigzag (SequenceOrder) a rank has two runs of every block.
   std::int64_t blocks = 1;
   bool operator==(const Spec&) const = default;
   bool operator<(const Spec& other) const;
@@ -35,9 +35,14 @@ Spec whole_spec(int rank);
 Spec partial_spec(int rank, AxisSet axes);
 
 // What a rank holds of n places of a dimension that these axes cut, the outermost first. Parts are as equal as whole places can
-// be, those over axes of rows in proportion to the shares of the mesh, if it has any. Of a dimension in blocks (Spec::blocks) the
-// count holds, and the first place has no meaning.
+// be, those over axes of rows in proportion to the shares of the mesh, if it has any. Of a dimension in blocks (Spec::blocks), or
+// cut in zigzag, the count holds, and the first place has no meaning.
 Range dim_range(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
+// Where the two runs of a rank begin that axes in zigzag, of which seq is the last, leave it of n places, which 2n runs divide.
+struct TwoRuns {
+  std::int64_t first = 0, second = 0, length = 0;
+};
+TwoRuns two_runs(std::int64_t n, AxisSet axes, const Topology& mesh, int rank);
 // Whether the parts of n places are whole multiples of those of any other number of places that these axes divide.
 bool divides(std::int64_t n, AxisSet axes, const Topology& mesh);
 

@@ -60,6 +60,16 @@ AxisSet axes_from_string(std::string_view names) {
   return axes;
 }
 
+std::string_view to_string(SequenceOrder order) {
+  return order == SequenceOrder::zigzag ? "zigzag" : "contiguous";
+}
+
+SequenceOrder sequence_order_from_string(std::string_view name) {
+  for (const SequenceOrder order : {SequenceOrder::contiguous, SequenceOrder::zigzag})
+    if (name == to_string(order)) return order;
+  throw hal::Error("mesh.sequence_order", "must be contiguous or zigzag", "'" + std::string(name) + "'");
+}
+
 Range part_of(Range range, std::int64_t places, std::int64_t place) {
   // Not count * place / places, whose product might overflow.
   const std::int64_t whole = range.count / places, rest = range.count % places;
@@ -96,6 +106,12 @@ Topology Topology::with_shares(std::vector<std::int64_t> shares) const {
       throw hal::Error("mesh " + text(), "shares of rows must be at least 1", std::to_string(share));
   Topology with = *this;
   with.shares_ = std::move(shares);
+  return with;
+}
+
+Topology Topology::with_order(SequenceOrder order) const {
+  Topology with = *this;
+  with.order_ = order;
   return with;
 }
 

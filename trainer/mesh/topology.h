@@ -62,6 +62,13 @@ struct Range {
 // Part `place` of `places` of a range: as equal as whole elements can be.
 Range part_of(Range range, std::int64_t places, std::int64_t place);
 
+// Which tokens of a sequence the n ranks of the axis seq have: one run after another, or each two of 2n runs, that of its place
+// and that of its place counted from the end, so that under a causal mask all have as much to attend to.
+enum class SequenceOrder : std::uint8_t { contiguous, zigzag };
+std::string_view to_string(SequenceOrder order);
+// Throws Error on an unknown name.
+SequenceOrder sequence_order_from_string(std::string_view name);
+
 // A mesh as one of its ranks sees it.
 class Topology {
  public:
@@ -71,6 +78,8 @@ class Topology {
   // The same where ranks have unequal rows: `shares` are those of a micro-batch by place over kRowAxes; empty = equal. Throws
   // Error for another number of them, and below 1.
   Topology with_shares(std::vector<std::int64_t> shares) const;
+  // The same where the axis seq, if there is one, cuts in this order.
+  Topology with_order(SequenceOrder order) const;
 
   int rank() const { return rank_; }
   int ranks() const { return size(all()); }
@@ -80,6 +89,10 @@ class Topology {
   int place(AxisSet axes) const { return place_of(rank_, axes); }
   int place_of(int rank, AxisSet axes) const;
   const std::vector<std::int64_t>& shares() const { return shares_; }
+  // Whether these axes cut a dimension in zigzag: seq is one of them, and its order.
+  bool zigzag(AxisSet axes) const {
+    return order_ == SequenceOrder::zigzag && (axes & all()).has(AxisName::seq);
+  }
   // How far apart the numbers of two ranks are that are neighbours along this axis.
   std::int64_t stride(AxisName axis) const;
   // The ranks that differ from this one in these axes only, by place.
@@ -90,6 +103,7 @@ class Topology {
   int coordinate(int rank, AxisName axis) const;
   std::vector<std::int64_t> sizes_ = std::vector<std::int64_t>(kAxes, 1);
   std::vector<std::int64_t> shares_;
+  SequenceOrder order_ = SequenceOrder::contiguous;
   int rank_ = 0;
 };
 

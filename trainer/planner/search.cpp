@@ -174,12 +174,19 @@ struct Small {
   std::int64_t peak = 0;
 };
 
+int rank_of_stage(const MeshConfig& mesh, int stage) {
+  const Topology topology(mesh.axes());
+  return static_cast<int>(stage * topology.stride(AxisName::pipeline) +
+                          (mesh.seq - 1) * topology.stride(AxisName::seq));
+}
+
 Small compose_small(TrainerConfig config, std::int64_t layers, const kernels::Catalog& catalog,
                     const hal::DeviceInfo& device, const layers::ClassTable& classes,
                     const hal::Network& network) {
   set_layers(config, layers, classes);
   ComposeOptions options = config.compose_options();
   options.enforce_memory = options.evaluation = false;
+  options.rank = rank_of_stage(*config.mesh, 0);
   const Plan plan = compose_training(*config.model, *config.learner, options, catalog, device);
   return {simulate_step({&plan}, network, device).seconds, plan.memory, plan.peak_bytes};
 }
@@ -229,8 +236,8 @@ std::vector<Plan> stage_plans(const TrainerConfig& config, const kernels::Catalo
   const auto stages = static_cast<int>(config.mesh->pipeline);
   std::vector<Plan> plans;
   for (int stage = 0; stage < stages; ++stage) {
-    options.rank = stage * static_cast<int>(config.mesh->size()) / stages;
-    plans.push_back(stage == 0 && first
+    options.rank = rank_of_stage(*config.mesh, stage);
+    plans.push_back(first && first->mesh.rank() == options.rank
                         ? *first
                         : compose_training(*config.model, *config.learner, options, catalog, device));
   }

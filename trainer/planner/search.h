@@ -40,10 +40,11 @@ MeshSearch search_meshes(const TrainerConfig& config, std::int64_t ranks, const 
                          const hal::Network& network);
 std::string search_text(const MeshSearch& search, const std::string& command);
 
-// The plans of the first rank of each stage; one where there is no pipeline. `first` is that of rank 0, where it is known.
+// The plans of one rank of each stage, the first but for the axis seq, along which it is the last: under a causal mask that has
+// most to attend to, or as much as any. One where there is no pipeline. `first` is the plan of rank 0, where it is known.
 std::vector<Plan> stage_plans(const TrainerConfig& config, const kernels::Catalog& catalog,
                               const hal::DeviceInfo& device, const Plan* first = nullptr);
-// The MFU of a step over all ranks: the FLOPs of the stages' plans, over what their devices could do in this time; 0 = unknown.
+// The MFU of a step over ranks like these: the FLOPs of the stages' plans, over what their devices could do in this time; 0 = unknown.
 double mfu_of(const TrainerConfig& config, const std::vector<const Plan*>& stages, double seconds,
               const hal::DeviceInfo& device);
 std::vector<const Plan*> pointers_to(const std::vector<Plan>& plans);

@@ -33,7 +33,7 @@ struct StepTime {
   std::vector<Span> spans;  // where asked for; calls of one layer that follow each other are one
 };
 
-// `stages` are the plans of the first rank of each stage; one where there is no pipeline.
+// `stages` are the plans of one rank of each stage (search.h, stage_plans()); one where there is no pipeline.
 StepTime simulate_step(const std::vector<const Plan*>& stages, const hal::Network& network,
                        const hal::DeviceInfo& device, bool spans = false);
 

@@ -164,6 +164,14 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
   return text;
 }
 
+std::string sequence_text(const TrainerConfig& config, const Plan& first, const Plan& last) {
+  if (config.mesh->seq == 1) return "";
+  return fmt::format(
+      "sequence    {}; attention of rank {}: {}FLOP a step, of rank {}, the last along seq: {}FLOP\n",
+      config.mesh->sequence_order, first.mesh.rank(), count_text(first.update_flops_of("flash_attention")),
+      last.mesh.rank(), count_text(last.update_flops_of("flash_attention")));
+}
+
 namespace {
 
 // What a run of a schedule takes on a stage, from the plan that this stage has. A schedule with other programs than the plan's

@@ -38,7 +38,10 @@ PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::Dev
 
 // What `meshloom plan` prints. `config` is the resolved recipe that the plan was composed for.
 std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);
-// What a stage of a pipeline has, by the plans of the first rank of each, and the bubble of each schedule that is possible, by
+// The order of tokens over the axis seq, and what its first and its last rank compute of attention; "" where there is no such
+// axis. `last` is the plan of a rank that is the last along it.
+std::string sequence_text(const TrainerConfig& config, const Plan& first, const Plan& last);
+// What a stage of a pipeline has, by the plans of one rank of each, and the bubble of each schedule that is possible, by
 // the predicted times of the stages without that of moves. "" where there is no pipeline.
 struct StageSummary {
   std::vector<std::string> layers;

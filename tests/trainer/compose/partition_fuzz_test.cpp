@@ -57,6 +57,12 @@ const std::vector<Mesh>& meshes() {
   return list;
 }
 
+// Of the ranks of the axis seq, half of the programs each.
+Topology topology_of(const Mesh& mesh, std::uint64_t seed, int rank = 0) {
+  return Topology(mesh, rank)
+      .with_order(seed / 32 % 2 == 0 ? trainer::SequenceOrder::contiguous : trainer::SequenceOrder::zigzag);
+}
+
 // One call whose inputs come divided in every way, and what may follow it.
 struct Fuzzed {
   Program program;
@@ -174,16 +180,17 @@ class RandomPrograms {
     const bool f32 = type.dtype == DType::f32 && type.rank() > 0 && type.rank() < 4;
     const std::int64_t rows = rows_of_mesh();
     const auto d = static_cast<std::size_t>(rng_.integer(0, std::max(type.rank() - 1, 0)));
-    const std::int64_t seq = mesh_.size(trainer::AxisName::seq);
+    const std::int64_t seq = mesh_.size(trainer::AxisName::seq),
+                       runs = mesh_.zigzag(trainer::AxisName::seq) ? 2 * seq : seq;
     switch (rng_.integer(0, seq > 1 ? 9 : 6)) {
       case 7:  // rows and tokens
         if (type.rank() < 2 || hal::size_of(type.dtype) == 1 || type.shape[0] % rows != 0 ||
-            type.shape[1] % seq != 0)
+            type.shape[1] % runs != 0)
           break;
         return input(builder, value, Role::input, tokens(type.rank()));
       case 8:
       case 9: {  // rows and tokens in one dimension
-        if (type.rank() == 0 || hal::size_of(type.dtype) == 1 || type.shape[0] % (rows * seq) != 0) break;
+        if (type.rank() == 0 || hal::size_of(type.dtype) == 1 || type.shape[0] % (rows * runs) != 0) break;
         HostTensor apart = value;
         apart.type.shape[0] = rows;
         apart.type.shape.insert(apart.type.shape.begin() + 1, type.shape[0] / rows);
@@ -260,12 +267,12 @@ const std::string& method(std::uint64_t seed) {
 
 // The first difference between the program over the mesh and over one rank, "" = none. `catalog` is what divides it.
 std::string difference(const kernels::Catalog& dividing, const Fuzzed& fuzzed, const Mesh& mesh,
-                       const std::string& attention = "gather") {
+                       std::uint64_t seed, const std::string& attention = "gather") {
   const Topology first(mesh);
   const Values whole = interpret(fuzzed.program, catalog(), fuzzed.inputs);
   std::vector<Rank> ranks;
   for (int r = 0; r < first.ranks(); ++r) {
-    const Topology topology(mesh, r);
+    const Topology topology = topology_of(mesh, seed, r);
     trainer::Partitioned divided = trainer::partition(fuzzed.program, dividing, topology, attention);
     kernels::verify(divided.program, catalog(), "partition");
     Values values;
@@ -312,7 +319,8 @@ std::string difference(const kernels::Catalog& dividing, const Fuzzed& fuzzed, c
 
 std::string difference(const kernels::Catalog& dividing, const std::string& op, const Mesh& mesh,
                        std::uint64_t seed) {
-  return difference(dividing, RandomPrograms(Topology(mesh), seed).make(op), mesh, method(seed));
+  return difference(dividing, RandomPrograms(topology_of(mesh, seed), seed).make(op), mesh, seed,
+                    method(seed));
 }
 
 std::int64_t programs() {
@@ -347,7 +355,7 @@ TEST(PartitionFuzz, RandomProgramsAreEqualToOneRank) {
     ++failures;
     ADD_FAILURE() << "program " << i << ", " << op << " over " << Topology(mesh).text() << ": " << text
                   << "\n"
-                  << kernels::print(RandomPrograms(Topology(mesh), seed).make(op).program);
+                  << kernels::print(RandomPrograms(topology_of(mesh, seed), seed).make(op).program);
   }
 }
 
@@ -356,11 +364,11 @@ TEST(PartitionFuzz, RandomExpertsAreEqualToOneRank) {
   for (std::int64_t i = 0; i < programs() / 10 && failures < 4; ++i) {
     const std::uint64_t seed = kernels::mix(5, static_cast<std::uint64_t>(i));
     const Mesh& mesh = meshes()[seed % meshes().size()];
-    const Fuzzed fuzzed = RandomPrograms(Topology(mesh), seed).make_experts();
+    const Fuzzed fuzzed = RandomPrograms(topology_of(mesh, seed), seed).make_experts();
     std::string text;
     try {
-      text = difference(catalog(), fuzzed, mesh);
-      const Program program = trainer::partition(fuzzed.program, catalog(), Topology(mesh)).program;
+      text = difference(catalog(), fuzzed, mesh, seed);
+      const Program program = trainer::partition(fuzzed.program, catalog(), topology_of(mesh, seed)).program;
       divided += std::any_of(program.calls.begin(), program.calls.end(), [](const kernels::Call& call) {
         return call.op == "expert_groups" && call.attrs.has("first");
       });
@@ -375,8 +383,9 @@ TEST(PartitionFuzz, RandomExpertsAreEqualToOneRank) {
   EXPECT_GT(divided, 10);
 }
 
-// How many of 60 programs of an op differ where its contract is wrong.
-int wrong_programs(const std::string& op, const std::function<void(kernels::Contract&)>& spoil) {
+// How many of so many programs of an op differ where its contract is wrong.
+int wrong_programs(const std::string& op, const std::function<void(kernels::Contract&)>& spoil,
+                   std::uint64_t count = 60) {
   kernels::Catalog planted;
   for (const kernels::Contract* one : catalog().contracts()) {
     kernels::Contract contract = *one;
@@ -384,7 +393,7 @@ int wrong_programs(const std::string& op, const std::function<void(kernels::Cont
     planted.add(std::move(contract));
   }
   int wrong = 0;
-  for (std::uint64_t i = 0; i < 60; ++i) {
+  for (std::uint64_t i = 0; i < count; ++i) {
     const std::uint64_t seed = kernels::mix(7, i);
     try {
       wrong += difference(planted, op, meshes()[seed % meshes().size()], seed).empty() ? 0 : 1;
@@ -416,6 +425,26 @@ TEST(PartitionFuzz, AWrongAttributeIsCaught) {
                              };
                            }),
             0);
+}
+
+// A shard that takes its two runs of a sequence for each other.
+TEST(PartitionFuzz, SwappedRunsAreCaught) {
+  for (const char* op : {"flash_attention", "rope"})
+    EXPECT_GT(wrong_programs(
+                  op,
+                  [](kernels::Contract& contract) {
+                    contract.local = [](const kernels::LocalArgs& args) {
+                      std::map<char, kernels::Cut> cuts = args.cuts;
+                      for (auto& [letter, cut] : cuts)
+                        if (cut.second) std::swap(cut.first, *cut.second);
+                      return catalog()
+                          .contract(args.whole.op)
+                          .local({args.builder, args.whole, args.inputs, args.attrs, cuts, args.method});
+                    };
+                  },
+                  std::string(op) == "rope" ? 600 : 60),  // few have tokens that are divided
+              0)
+        << op;
 }
 
 TEST(PartitionFuzz, SwappedAxesAreCaught) {

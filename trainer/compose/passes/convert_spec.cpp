@@ -56,6 +56,15 @@ Shape with_dim(Shape shape, std::size_t d, std::int64_t size) {
   return shape;
 }
 
+// The two runs of `places` that a place of zigzag has of dimension d, behind one another.
+Tensor slice_zigzag(Tensor x, std::size_t d, std::int64_t places, std::int64_t place) {
+  const std::int64_t runs = 2 * places, length = x.shape()[d] / runs;
+  const std::vector<Tensor> parts = kernels::split(dim_first(x, d), length);
+  const auto part = [&](std::int64_t run) { return parts.at(static_cast<std::size_t>(run)); };
+  return dim_back(kernels::concat_rows({part(place), part(runs - 1 - place)}), d,
+                  with_dim(x.shape(), d, 2 * length));
+}
+
 class Conversion {
  public:
   Conversion(const TensorType& whole, const Topology& mesh, const ScatterSum& scatter_sum)
@@ -96,7 +105,7 @@ class Conversion {
     for (std::size_t d = 0; d < from.dims.size(); ++d) {
       const AxisSet added = (to.dims[d] - from.dims[d]) & sums;
       if (added.empty() || (from.dims[d] | added) != to.dims[d] || !suffix(to.dims[d], added)) continue;
-      if (added.has(AxisName::seq) && to.blocks > 1) continue;
+      if (seq_is_alone(added, to.blocks)) continue;
       next.partial = from.partial - added;
       next.dims[d] = to.dims[d];
       return run(sum_scattered(x, from, d, added), next, to);
@@ -128,9 +137,14 @@ class Conversion {
     return common;
   }
 
-  // Axes of a dimension, in groups that each take one run of its places: where seq takes some of every block, it is alone.
-  static std::vector<AxisSet> steps(AxisSet axes, std::int64_t blocks) {
-    if (blocks == 1 || !axes.has(AxisName::seq)) return {axes};
+  // Whether these axes have seq among them, which is gathered and cut by itself: it takes some of every block, or two runs.
+  bool seq_is_alone(AxisSet axes, std::int64_t blocks) const {
+    return axes.has(AxisName::seq) && (blocks > 1 || mesh_.zigzag(axes));
+  }
+
+  // Axes of a dimension, in groups that are gathered and cut one after another.
+  std::vector<AxisSet> steps(AxisSet axes, std::int64_t blocks) const {
+    if (!seq_is_alone(axes, blocks)) return {axes};
     std::vector<AxisSet> list{in_front(axes, AxisName::seq), AxisName::seq, {}};
     list[2] = axes - list[0] - list[1];
     std::erase(list, AxisSet());
@@ -263,7 +277,16 @@ class Conversion {
         const Range outer = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank());
         at.dims[d] |= over;
         const std::int64_t blocks = over == AxisSet(AxisName::seq) ? own_blocks(at, d) : 1;
-        Shape shape = x.shape();
+        const Shape shape = x.shape();
+        Shape in_blocks = with_dim(shape, d, shape[d] / blocks);
+        in_blocks.insert(in_blocks.begin() + static_cast<std::ptrdiff_t>(d), blocks);
+        if (mesh_.zigzag(over)) {
+          const std::int64_t places = mesh_.size(over), place = mesh_.place(over);
+          x = blocks == 1 ? slice_zigzag(x, d, places, place)
+                          : reshaped(slice_zigzag(reshaped(x, in_blocks), d + 1, places, place),
+                                     with_dim(shape, d, shape[d] / places));
+          continue;
+        }
         Range range{0, shape[d] / blocks};
         if (to.blocks == 1 || !(over & kRowAxes).empty()) {  // places have a meaning
           range = dim_range(whole_.shape[d], at.dims[d], mesh_, mesh_.rank());
@@ -271,8 +294,6 @@ class Conversion {
         } else {
           for (const AxisName axis : over.list()) range = part_of(range, mesh_.size(axis), mesh_.place(axis));
         }
-        Shape in_blocks = with_dim(shape, d, shape[d] / blocks);
-        in_blocks.insert(in_blocks.begin() + static_cast<std::ptrdiff_t>(d), blocks);
         if (blocks == 1)
           x = slice_dim(x, d, range);
         else
@@ -292,9 +313,17 @@ class Conversion {
     const Shape shape = with_dim(x.shape(), d, size);
     const auto [outer, own, inner] = around(x.shape(), d);
     const std::int64_t places = mesh_.size(over);
-    x = kernels::all_gather(dim_first(x, d), group(over), parts.times(outer * inner), {size, outer, inner});
+    const bool zigzag = mesh_.zigzag(over);
+    const std::int64_t runs = zigzag ? 2 : 1;  // of a block that a place has
+    x = dim_first(x, d);
+    if (blocks > 1 && zigzag)  // the first runs of all blocks, then the second
+      x = kernels::permute(reshaped(x, {blocks, runs, own / blocks / runs, outer * inner}), {1, 0, 2, 3});
+    x = kernels::all_gather(
+        x, group(over), parts.times(outer * inner), {size, outer, inner},
+        zigzag ? kernels::collective::Order::zigzag : kernels::collective::Order::contiguous);
     if (blocks > 1)
-      x = reshaped(kernels::permute(reshaped(x, {places, blocks, own / blocks, outer * inner}), {1, 0, 2, 3}),
+      x = reshaped(kernels::permute(reshaped(x, {places * runs, blocks, own / blocks / runs, outer * inner}),
+                                    {1, 0, 2, 3}),
                    {size, outer, inner});
     return dim_back(x, d, shape);
   }

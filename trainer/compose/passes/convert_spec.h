@@ -19,7 +19,7 @@ namespace meshloom::trainer {
 //   flat -> coarser, whole      all_gather, over fsdp last
 //   flat -> finer, whole -> flat, whole -> cut, cut -> finer    a slice
 //   cut -> coarser, whole       all_gather along the dimension
-// Where seq cuts every block of a dimension, it is gathered or cut by itself.
+// Where seq cuts every block of a dimension, or in zigzag, it is gathered or cut by itself.
 // A dimension that is cut otherwise is gathered up to the axes that both divisions begin with, and cut again.
 // `scatter_sum` adds up ranges over some axes in another way, such as in fewer bits: place i gets the i-th of the parts of x that
 // these sizes say; `largest` is the largest part of all ranks. Where it gives no tensor, the sum is made as all are.

@@ -280,13 +280,16 @@ class Partitioner {
   // The tokens of rows are divided over the axis seq.
   void cut_sequence(const kernels::Value& value, Spec& spec) const {
     const std::int64_t tokens = value.type.shape[1], ranks = mesh_.size(AxisName::seq);
-    if (tokens % ranks != 0) {
-      const std::int64_t below = tokens / ranks * ranks;
-      throw hal::Error("mesh " + mesh_.text(),
-                       "the axis seq must divide the " + std::to_string(tokens) + " tokens of '" +
-                           value.name + "'; " + (below > 0 ? std::to_string(below) + " or " : "") +
-                           std::to_string((tokens / ranks + 1) * ranks) + " tokens would do",
-                       "seq=" + std::to_string(ranks));
+    const bool zigzag = mesh_.zigzag(AxisName::seq);
+    if (const std::int64_t runs = zigzag ? 2 * ranks : ranks; tokens % runs != 0) {
+      const std::int64_t below = tokens / runs * runs;
+      throw hal::Error(
+          "mesh " + mesh_.text(),
+          (zigzag ? "in zigzag, twice the axis seq must divide the " : "the axis seq must divide the ") +
+              std::to_string(tokens) + " tokens of '" + value.name + "'; " +
+              (below > 0 ? std::to_string(below) + " or " : "") + std::to_string((tokens / runs + 1) * runs) +
+              " tokens would do",
+          "seq=" + std::to_string(ranks));
     }
     spec.dims[1] = axes_ & AxisName::seq;
   }
@@ -591,23 +594,44 @@ class Partitioner {
     for (auto [letter, of_letter] : std::map(axes.all())) {
       const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
                                       outputs = sizes_of(letter, rule.outputs, types.outputs);
-      while (!of_letter.empty() && !(divides_all(of_letter, inputs, outputs) &&
-                                     in_units(letter, of_letter, axes.blocks_of(letter), inputs, rule) &&
-                                     can_slice(call, letter, of_letter, rule) &&
-                                     divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
+      while (!of_letter.empty() &&
+             !(divides_all(of_letter, inputs, outputs) &&
+               in_units(letter, of_letter, axes.blocks_of(letter), inputs, rule) &&
+               can_slice(call, letter, of_letter, rule) && knows_places(call, letter, of_letter) &&
+               divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
     }
   }
 
+  // Whether what an op computes by places of the whole dimension (an upper-case letter) can do with those of two runs.
+  bool knows_places(const Call& call, char letter, AxisSet axes) const {
+    if (!mesh_.zigzag(axes) || std::isupper(static_cast<unsigned char>(letter)) == 0) return true;
+    return catalog_.contract(call.op).takes_two_runs && axes == AxisSet(AxisName::seq);
+  }
+
+  static AxisSet behind_seq(AxisSet axes) { return axes - in_front(axes, AxisName::seq) - AxisName::seq; }
+
+  // The parts of a dimension that seq cuts each by itself: its blocks, or what the axes in front of seq leave of a single one.
+  std::int64_t parts_in_front(AxisSet axes, std::int64_t blocks) const {
+    return blocks == 1 ? mesh_.size(in_front(axes, AxisName::seq)) : blocks;
+  }
+
+  // The runs into which seq cuts each of these parts.
+  std::int64_t runs_of(AxisSet axes) const {
+    return mesh_.size(AxisName::seq) * (mesh_.zigzag(axes) ? 2 : 1);
+  }
+
   // Whether axes divide the blocks of a dimension, and seq every block.
   bool divides_blocks(AxisSet axes, std::int64_t blocks, std::vector<std::int64_t> sizes,
                       const std::vector<std::int64_t>& more) const {
-    if (!axes.has(AxisName::seq) || blocks == 1) return true;
+    if (!axes.has(AxisName::seq) || (blocks == 1 && !mesh_.zigzag(axes))) return true;
     sizes.insert(sizes.end(), more.begin(), more.end());
-    return divides(blocks, in_front(axes, AxisName::seq), mesh_) &&
+    const AxisSet front = in_front(axes, AxisName::seq);
+    const std::int64_t parts = parts_in_front(axes, blocks);
+    return (blocks == 1 ? equal_parts(parts, front) : divides(blocks, front, mesh_)) &&
            std::all_of(sizes.begin(), sizes.end(),
-                       [&](std::int64_t size) { return size % (blocks * mesh_.size(AxisName::seq)) == 0; });
+                       [&](std::int64_t size) { return size % (parts * runs_of(axes)) == 0; });
   }
 
   static std::vector<std::int64_t> sizes_of(char letter, const std::vector<std::string>& names,
@@ -628,7 +652,9 @@ class Partitioner {
       if (size % unit != 0) return false;
       // What seq leaves of every block lies apart.
       return axes.has(AxisName::seq)
-                 ? size / unit % (blocks * mesh_.size(axes - in_front(axes, AxisName::seq))) == 0
+                 ? size / unit %
+                           (parts_in_front(axes, blocks) * runs_of(axes) * mesh_.size(behind_seq(axes))) ==
+                       0
                  : divides(size / unit, axes, mesh_);
     });
   }
@@ -755,8 +781,13 @@ class Partitioner {
     for (const auto& [letter, of_letter] : axes.all()) {
       if (of_letter.empty()) continue;
       kernels::Cut& cut = cuts[letter];
-      cut = {to_string(of_letter),  mesh_.place(of_letter), mesh_.size(of_letter), 0, 0,
-             axes.blocks_of(letter)};
+      cut = {to_string(of_letter),
+             mesh_.place(of_letter),
+             mesh_.size(of_letter),
+             0,
+             0,
+             axes.blocks_of(letter),
+             {}};
       for (std::size_t i = 0; i < rule.inputs.size(); ++i)
         if (const std::size_t d = rule.inputs[i].find(letter); d != std::string::npos)
           set_part(cut, types.inputs[i].shape[d], of_letter);
@@ -771,6 +802,10 @@ class Partitioner {
     const Range range = dim_range(size, axes, mesh_, mesh_.rank());
     cut.first = range.first;
     cut.count = range.count;
+    if (axes != AxisSet(AxisName::seq) || !mesh_.zigzag(axes)) return;
+    const TwoRuns runs = two_runs(size, axes, mesh_, mesh_.rank());
+    cut.first = runs.first;
+    cut.second = runs.second;
   }
 
   // Keeps what an op has whole although it comes in parts, for plans to say so.
