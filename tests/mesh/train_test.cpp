@@ -198,7 +198,7 @@ TEST_F(TrainOverRanks, SequencesInZigzagResumeToTheSameBits) {
   expect_same_bits("twice/step-00000004", "whole/step-00000004");
   const Result refused = train("parts", "--steps 4 --resume --mesh data=2,seq=2");
   EXPECT_EQ(refused.code, 1);
-  EXPECT_THAT(refused.said, HasSubstr("mesh.sequence_order: zigzag -> contiguous"));
+  EXPECT_THAT(refused.said, HasSubstr("mesh.sequence_order: \"zigzag\" -> \"contiguous\""));
   const Result resumed = train("parts", "--steps 4 --resume " + mesh);
   ASSERT_EQ(resumed.code, 0) << resumed.said;
   expect_same_bits("parts/step-00000004", "whole/step-00000004");
