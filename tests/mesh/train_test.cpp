@@ -299,7 +299,7 @@ TEST_F(TrainOverRanks, IslandsThatExchangeEveryStepAreDataParallel) {
 TEST_F(TrainOverRanks, IslandsResumeToTheSameBits) {
   const std::string mesh =
       "--mesh islands=2,fsdp=2 --set mesh.outer.every=4 --set mesh.outer.dtype=int8 --set "
-      "mesh.outer.parts=2 ";
+      "mesh.outer.parts=2 --set mesh.outer.rate=0.7 --set mesh.outer.momentum=0.9 ";
   const Result whole = train("whole", "--steps 9 " + mesh);
   ASSERT_EQ(whole.code, 0) << whole.said;
   ASSERT_EQ(train("parts", "--steps 5 " + mesh).code, 0);
@@ -311,7 +311,8 @@ TEST_F(TrainOverRanks, IslandsResumeToTheSameBits) {
   const Result other =
       train("parts",
             "--steps 10 --resume --allow-rounding --mesh islands=2,data=2 --set mesh.outer.every=4 "
-            "--set mesh.outer.dtype=int8 --set mesh.outer.parts=2");
+            "--set mesh.outer.dtype=int8 --set mesh.outer.parts=2 --set mesh.outer.rate=0.7 --set "
+            "mesh.outer.momentum=0.9");
   EXPECT_EQ(other.code, 0) << other.said;
   const Result refused = train("whole", "--steps 10 --resume --allow-rounding --mesh data=2");
   EXPECT_EQ(refused.code, 1);

@@ -90,7 +90,7 @@ struct RematRule {
 // How islands exchange what they have learnt (passes/islands.h).
 struct OuterOptions {
   std::int64_t every = 50;  // updates
-  double rate = 0.7, momentum = 0.9;
+  double rate = 1, momentum = 0;
   bool nesterov = true;
   std::int64_t parts = 1;                      // of the layers, each exchanged by itself
   kernels::DType dtype = kernels::DType::f32;  // of what is moved: f32, bf16 or i8

@@ -18,7 +18,7 @@ struct OuterConfig : layers::ConfigOf<OuterConfig> {
   static constexpr std::string_view kName = "Outer";
   static constexpr std::string_view kAbout = "How islands exchange what they have learnt (DiLoCo).";
   std::int64_t every = 50;
-  double rate = 0.7, momentum = 0.9;
+  double rate = 1, momentum = 0;  // the mean of the islands; DiLoCo's 0.7 and 0.9 want many exchanges
   bool nesterov = true;
   std::int64_t parts = 1;
   std::string dtype = "f32";
