@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "hal/error.h"
 #include "hal/registry.h"
@@ -109,6 +110,31 @@ TEST_F(Planner, APipelineHasItsBubble) {
   const StepTime few = time_of(tiny_on("pipeline=4", 4), one_level(1e-15, 1e18)),
                  many = time_of(tiny_on("pipeline=4", 16), one_level(1e-15, 1e18));
   EXPECT_GT(few.path.at("bubble") / few.seconds, many.path.at("bubble") / many.seconds);
+}
+
+// Of four runs of a sequence the last attends to all of them. In zigzag all ranks have a quarter of the pairs.
+TEST_F(Planner, TheRankWithMostToAttendToStandsForAll) {
+  TrainerConfig config = tiny_on("seq=4");
+  config.sequence = 64;
+  EXPECT_EQ(stage_plans(config, catalog_, device_->info()).at(0).mesh.rank(), 3);
+  const auto shares = [&](SequenceOrder order) {
+    ComposeOptions options = config.compose_options();
+    options.sequence_order = order;
+    std::vector<double> flops;
+    for (options.rank = 0; options.rank < 4; ++options.rank)
+      flops.push_back(compose_training(*config.model, *config.learner, options, catalog_, device_->info())
+                          .update_flops_of("flash_attention"));
+    const double all = std::accumulate(flops.begin(), flops.end(), 0.0);
+    for (double& share : flops) share /= all;
+    return flops;
+  };
+  const double pairs = 64 * 65 / 2, own = 16 * 17 / 2, before = 16 * 16;
+  const std::vector<double> contiguous = shares(SequenceOrder::contiguous),
+                            zigzag = shares(SequenceOrder::zigzag);
+  for (std::size_t rank = 0; rank < 4; ++rank) {
+    EXPECT_NEAR(contiguous[rank], (own + static_cast<double>(rank) * before) / pairs, 1e-12);
+    EXPECT_NEAR(zigzag[rank], 0.25, 1e-12);
+  }
 }
 
 TEST_F(Planner, AxesCrossTheLevelsOfTheirRanks) {
