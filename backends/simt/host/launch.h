@@ -54,6 +54,8 @@ constexpr std::int64_t aligned(std::int64_t bytes) { return round_up(bytes, 4096
 // With the rest of the last word, for 16-bit floats, two of which share a word: kernels bind whole words.
 hal::Binding whole_words(hal::Binding binding);
 
+inline hal::Define define(const char* name, std::int64_t value) { return {name, std::to_string(value)}; }
+
 struct Launch {
   std::string kernel;
   std::vector<hal::Define> defines;

@@ -181,14 +181,17 @@ void bind_extras(Launch& forward, const kernels::EncodeArgs& args, const kernels
   if (dims.bias >= 0) forward.bindings.push_back(reads(args.inputs[static_cast<std::size_t>(dims.bias)]));
 }
 
-void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
-                         std::int64_t at) {
+std::int64_t present_bits(const kernels::AttentionDims& dims) {
   std::int64_t present = 0;
   for (const Extra& extra : extras_of(dims)) present |= extra.bit;
-  present |= (dims.bias_rows ? 64 : 0) | (dims.bias_heads ? 128 : 0) | (dims.bitmask_rows ? 256 : 0) |
-             (dims.bitmask_heads ? 512 : 0);
+  return present | (dims.bias_rows ? 64 : 0) | (dims.bias_heads ? 128 : 0) | (dims.bitmask_rows ? 256 : 0) |
+         (dims.bitmask_heads ? 512 : 0);
+}
+
+void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
+                         std::int64_t at) {
   for (const std::int64_t number :
-       {std::min(dims.left, kUnlimited), std::min(dims.right, kUnlimited), present, at / 4})
+       {std::min(dims.left, kUnlimited), std::min(dims.right, kUnlimited), present_bits(dims), at / 4})
     constants.push_back(hal::word(number));
   constants.push_back(hal::word(static_cast<float>(dims.soft_cap)));
   if (dims.rng_state < 0) return;

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "backends/simt/host/launch.h"
+#include "backends/simt/variants.h"
 #include "kernels/flash_attention/flash_attention.h"
 
 namespace meshloom::backends::simt {
@@ -44,6 +45,9 @@ void bind_extras(Launch& forward, const kernels::EncodeArgs& args, const kernels
 // Records the copies of the optional inputs to byte `at` of the workspace; the caller records a barrier.
 void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t at,
                  std::int64_t rows);
+// The optional inputs that a call has, and which of them batch rows and heads have of their own, as attention_extras.inc numbers
+// them.
+std::int64_t present_bits(const kernels::AttentionDims& dims);
 // Adds the constants of extras, from `left` on; the optional inputs begin at byte `at` of their binding.
 void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
                          std::int64_t at);
@@ -69,5 +73,8 @@ void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
 // (COMPUTE_DBIAS 1). Its workspace is that of the backward pass.
 void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
                       std::int64_t span, Launch dq);
+
+// gpu_tile on OpenCL: one row per lane, keys and values streamed through workgroup memory.
+kernels::Variant flash_attention_staged(Pass pass);
 
 }  // namespace meshloom::backends::simt

@@ -1,6 +1,6 @@
 // Attention with one row per lane: three variants of the same kernels.
 //   lane        keys from device memory; for any device, and the fastest on CPU drivers
-//   gpu_tile    keys and values streamed through workgroup memory, one workgroup per query tile
+//   staged      gpu_tile on OpenCL: keys and values streamed through workgroup memory, one workgroup per query tile
 //   tpu_splash  a few workgroups walk a schedule of mask blocks that is made here
 #include <algorithm>
 #include <cmath>
@@ -228,7 +228,7 @@ kernels::Variant flash_attention_lane(Pass pass) {
       "one SIMD lane per row, keys from device memory, no barrier; the fastest on CPU drivers");
 }
 
-kernels::Variant flash_attention_gpu_tile(Pass pass) {
+kernels::Variant flash_attention_staged(Pass pass) {
   return variant<Mode::tile>(
       pass, "gpu_tile", {hal::ProfileKind::gpu},
       "one workgroup per query tile, keys streamed through workgroup memory and read once per tile");

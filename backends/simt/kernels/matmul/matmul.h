@@ -53,6 +53,4 @@ bool rows_share_sets(std::int64_t length);
 // the other side is multiplied by.
 bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats);
 
-inline hal::Define define(const char* name, std::int64_t value) { return {name, std::to_string(value)}; }
-
 }  // namespace meshloom::backends::simt

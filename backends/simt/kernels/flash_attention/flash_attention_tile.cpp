@@ -1,0 +1,179 @@
+// Attention for GPUs: rows are spread over invocations, which hold tiles of scores and of sums in registers.
+#include <algorithm>
+#include <map>
+#include <string>
+#include <utility>
+
+#include "backends/simt/kernels/flash_attention/flash_attention_common.h"
+#include "backends/simt/variants.h"
+
+namespace meshloom::backends::simt {
+namespace {
+
+using kernels::AttentionDims;
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+// What a workgroup takes (attention_tile.inc): `spread` invocations share `rows` own rows, and each has `columns` of the streamed
+// ones.
+struct Tile {
+  std::int64_t workgroup, rows, columns, spread;
+
+  std::int64_t own() const { return workgroup / spread * rows; }
+  std::int64_t streamed() const { return spread * columns; }
+  // Vectors of four features per chunk of a product: few enough for workgroup memory, and of as little padding as possible.
+  static std::int64_t chunk(const AttentionDims& d) {
+    const std::int64_t vectors = ceil_div(std::max(d.d, d.dv), 4);
+    std::int64_t best = std::min<std::int64_t>(vectors, 10);
+    for (std::int64_t chunk = best - 1; chunk >= 5; --chunk)
+      if (round_up(vectors, chunk) < round_up(vectors, best)) best = chunk;
+    return best;
+  }
+  // Streamed rows whose features are in workgroup memory at a time.
+  std::int64_t part(std::int64_t width) const {
+    std::int64_t part = streamed();
+    while (part > 4 && part * ceil_div(width, 4) > 640) part /= 2;
+    return part;
+  }
+  std::int64_t shared_bytes(const AttentionDims& d) const {
+    const std::int64_t scores = own() * chunk(d) + streamed() * (chunk(d) | 1);
+    const std::int64_t parts = std::max(part(d.d) * ceil_div(d.d, 4), part(d.dv) * ceil_div(d.dv, 4));
+    const std::int64_t segments = d.q_segments >= 0 ? 4 * std::max(own(), streamed()) : 0;
+    return 16 * (std::max(scores, own() * streamed() / 4 + parts) + workgroup * rows / 4) + segments;
+  }
+  std::map<std::string, std::int64_t> params() const {
+    return {{"workgroup", workgroup}, {"rows", rows}, {"columns", columns}, {"spread", spread}};
+  }
+  static Tile of(const std::map<std::string, std::int64_t>& p) {
+    return {p.at("workgroup"), p.at("rows"), p.at("columns"), p.at("spread")};
+  }
+};
+
+// Loop iterations of one invocation of the longest kernel (see max_iterations).
+double tile_iterations(const AttentionDims& d, const Tile& tile, bool backward) {
+  const double chunks = static_cast<double>(ceil_div(ceil_div(d.d, 4), tile.chunk(d)) +
+                                            ceil_div(ceil_div(d.dv, 4), tile.chunk(d)));
+  const auto streamed = static_cast<double>(tile.streamed());
+  double once = chunks * static_cast<double>(1 + tile.chunk(d)) + 2 * (streamed / 2);
+  if (d.q_segments >= 0) once += streamed + 2;
+  const double tiles_of_keys = static_cast<double>(ceil_div(d.t, tile.streamed()));
+  const double tiles_of_queries = static_cast<double>(ceil_div(d.s, tile.streamed()) * (d.h / d.kv));
+  return (backward ? std::max(tiles_of_keys, tiles_of_queries) : tiles_of_keys) * once +
+         static_cast<double>(d.q_segments >= 0 ? tile.own() : 0);
+}
+
+// Registers hold rows x (columns + 4 x vectors) numbers, so that wide heads are spread over more invocations. A smaller workgroup
+// takes less of its memory.
+template <bool kBackward>
+Fit fit_tiles(const CallView& call, const hal::DeviceInfo& target) {
+  if (const std::string reason = unsupported_attention(call); !reason.empty()) return Fit::no(reason);
+  const AttentionDims d = attention_dims(call);
+  const std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
+  Tile tile{};
+  for (const std::int64_t workgroup : {128, 64, 32, 16}) {
+    tile = {workgroup, 4, 4, spread};
+    if (workgroup <= max_invocations(target) && tile.shared_bytes(d) <= workgroup_bytes(target)) break;
+  }
+  if (tile.workgroup > max_invocations(target) || tile.shared_bytes(d) > workgroup_bytes(target))
+    return Fit::no("the smallest tile needs " + std::to_string(tile.shared_bytes(d)) +
+                   " bytes of workgroup memory and workgroups of " + std::to_string(tile.workgroup) +
+                   "; the device has " + std::to_string(workgroup_bytes(target)) + " and " +
+                   std::to_string(max_invocations(target)));
+  if (const std::string reason = unsupported_iterations(target, tile_iterations(d, tile, kBackward));
+      !reason.empty())
+    return Fit::no(reason);
+  const std::int64_t workspace =
+      kBackward ? grad_workspace(d, has_extras(d), tile.own()) : extras_bytes(d, tile.own());
+  if (const std::string reason = unsupported_workspace(workspace); !reason.empty()) return Fit::no(reason);
+  return Fit::yes(tile.params(), workspace);
+}
+
+// The options of a call, as constants of a kernel.
+std::int64_t present(const AttentionDims& d) {
+  return present_bits(d) | (d.left < kernels::kUnlimited ? 1024 : 0) |
+         (d.right < kernels::kUnlimited ? 2048 : 0);
+}
+
+// A kernel over own rows of `heads` heads, `length` rows each.
+Launch over_own_rows(const EncodeArgs& args, const AttentionDims& d, const std::string& kernel,
+                     std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
+  const Tile tile = Tile::of(args.choice.params);
+  const bool extras = has_extras(d);
+  Launch command{.kernel = kernel,
+                 .defines = {define("D", d.d),
+                             define("DV", d.dv),
+                             define("EXTRAS", extras),
+                             define("PRESENT", present(d)),
+                             {"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"},
+                             define("ROWS", tile.rows),
+                             define("COLUMNS", tile.columns),
+                             define("SPREAD", tile.spread),
+                             define("CHUNK", tile.chunk(d)),
+                             define("PART_D", tile.part(d.d)),
+                             define("PART_DV", tile.part(d.dv))},
+                 .width = static_cast<std::uint32_t>(tile.workgroup)};
+  if (d.rng_state >= 0) command.defines.push_back({"DROPOUT", "1"});
+  add_bias_and_bitmask_defines(command.defines, d, tile.own());
+  const std::int64_t blocks = ceil_div(length, tile.own());
+  command.groups = grid(d.b * heads * blocks, 1);
+  command.constants = attention_constants(d, blocks, heads);
+  if (extras) add_extra_constants(command.constants, d, extras_at);
+  return command;
+}
+
+void encode_tiles(const EncodeArgs& args) {
+  const AttentionDims d = attention_dims(args.call);
+  const std::int64_t rows = Tile::of(args.choice.params).own();
+  if (extras_bytes(d, rows) > 0) {
+    copy_extras(args, d, 0, rows);
+    args.commands.barrier();
+  }
+  Launch command = over_own_rows(args, d, "flash_attention_tile", d.h, d.s, 0);
+  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reads(args.inputs[i]));
+  if (has_extras(d)) bind_extras(command, args, d, rows);
+  for (const hal::Binding& output : args.outputs) command.bindings.push_back(writes(output));
+  launch(args, command);
+}
+
+void encode_tiles_grad(const EncodeArgs& args) {
+  const AttentionDims d = attention_dims(args.call);
+  const std::int64_t extras_at = grad_extras_at(d);
+  Launch dq = over_own_rows(args, d, "flash_attention_tile_grad", d.h, d.s, extras_at),
+         dkv = over_own_rows(args, d, "flash_attention_tile_grad", d.kv, d.t, extras_at);
+  dq.defines.push_back(define("COMPUTE_DKV", 0));
+  dkv.defines.push_back(define("COMPUTE_DKV", 1));
+  launch_grad(args, d, has_extras(d), Tile::of(args.choice.params).own(), std::move(dq), std::move(dkv));
+}
+
+// OpenCL has the staged kernels still: PoCL compiles loops that are unrolled like these for minutes, so that tests have run them with
+// the compilers of Vulkan drivers only.
+bool staged(const hal::DeviceInfo& device) { return device.backend == "opencl"; }
+
+template <Pass kPass>
+Fit fit_either(const CallView& call, const hal::DeviceInfo& target) {
+  return staged(target) ? flash_attention_staged(kPass).fit(call, target)
+                        : fit_tiles<kPass == Pass::backward>(call, target);
+}
+
+template <Pass kPass>
+void encode_either(const EncodeArgs& args) {
+  if (staged(args.device.info())) return flash_attention_staged(kPass).encode(args);
+  kPass == Pass::backward ? encode_tiles_grad(args) : encode_tiles(args);
+}
+
+}  // namespace
+
+kernels::Variant flash_attention_gpu_tile(Pass pass) {
+  const bool backward = pass == Pass::backward;
+  return {.name = "gpu_tile",
+          .kinds = {hal::ProfileKind::gpu},
+          .about =
+              "one workgroup per query tile, keys streamed through workgroup memory and read once per tile; "
+              "rows are spread "
+              "over invocations, on OpenCL one is of one lane",
+          .fit = backward ? fit_either<Pass::backward> : fit_either<Pass::forward>,
+          .encode = backward ? encode_either<Pass::backward> : encode_either<Pass::forward>};
+}
+
+}  // namespace meshloom::backends::simt
