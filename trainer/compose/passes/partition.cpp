@@ -604,9 +604,12 @@ class Partitioner {
     }
   }
 
-  // Whether what an op computes by places of the whole dimension (an upper-case letter) can do with those of two runs.
+  // Whether what an op computes by places of the whole dimension, which are those of an upper-case letter and the rows of a table,
+  // can do with two runs.
   bool knows_places(const Call& call, char letter, AxisSet axes) const {
-    if (!mesh_.zigzag(axes) || std::isupper(static_cast<unsigned char>(letter)) == 0) return true;
+    const bool rows_of_table = letter == 'v' && (call.op == "embedding" || call.op == "embedding_grad");
+    if (!mesh_.zigzag(axes) || (std::isupper(static_cast<unsigned char>(letter)) == 0 && !rows_of_table))
+      return true;
     return catalog_.contract(call.op).takes_two_runs && axes == AxisSet(AxisName::seq);
   }
 
