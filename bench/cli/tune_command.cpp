@@ -74,9 +74,8 @@ int tune_run(const trainer::Registries& registries, const TuneCommandOptions& op
         workloads.size() - results.size());
   if (tuning.calls().empty())
     fmt::print(
-        "nothing is known yet: no variant was faster, and no call was compared with all of its variants in "
-        "the time; "
-        "give a larger --budget\n");
+        "nothing was saved: no variant was faster, and no call was compared with all of its variants in the "
+        "time; give a larger --budget\n");
   else
     fmt::print("saved {}\nused by `meshloom train`, `plan` and `bench train_step` with --tuned\n",
                tuning.path().string());

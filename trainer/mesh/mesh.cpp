@@ -93,13 +93,11 @@ void MeshConfig::fields(layers::FieldVisitor& v) {
      layers::one_of("gather", "all_to_all", "ring")});
   v("sequence_order", sequence_order,
     {"Which tokens of a row the ranks of seq have: one run after another; or in zigzag each two runs, one "
-     "from the front and one "
-     "from the back, so that with a causal mask all have as much to attend to.",
+     "from the front and one from the back, so that with a causal mask all have as much to attend to.",
      layers::one_of("contiguous", "zigzag")});
   v("gradient_dtype", gradient_dtype,
     {"The dtype in which gradients move where they are added up between ranks, in f32; bf16 and int8 add "
-     "what "
-     "rounding loses to the next gradients, int8 has a scale for every 256 values.",
+     "what rounding loses to the next gradients, int8 has a scale for every 256 values.",
      layers::one_of("f32", "bf16", "int8")});
   v("outer", outer, {"How islands exchange what they have learnt."});
 }

@@ -170,8 +170,7 @@ kernels::Variant flash_attention_gpu_tile(Pass pass) {
           .kinds = {hal::ProfileKind::gpu},
           .about =
               "one workgroup per query tile, keys streamed through workgroup memory and read once per tile; "
-              "rows are spread "
-              "over invocations, on OpenCL one is of one lane",
+              "Vulkan spreads a row over invocations, OpenCL gives each lane a row",
           .fit = backward ? fit_either<Pass::backward> : fit_either<Pass::forward>,
           .encode = backward ? encode_either<Pass::backward> : encode_either<Pass::forward>};
 }
