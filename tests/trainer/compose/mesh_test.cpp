@@ -192,8 +192,10 @@ Outcome run(const Job& job, const std::vector<trainer::MeshAxis>& mesh) {
       metrics.push_back(row);
     }
     const std::lock_guard lock(mutex);
-    if (outcome.metrics.empty()) outcome.metrics = metrics;
-    if (session.plan().mesh.size(AxisName::islands) == 1) {
+    // Islands have losses of their own: those of the first are taken.
+    const bool alike = session.plan().mesh.size(AxisName::islands) == 1;
+    if (alike ? outcome.metrics.empty() : rank == 0) outcome.metrics = metrics;
+    if (alike) {
       EXPECT_EQ(metrics, outcome.metrics) << "rank " << rank << " has other metrics than another rank";
     }
     collect(session, outcome);
