@@ -95,12 +95,6 @@ class Shards {
     shape[d] = size;
     return shape;
   }
-  // The elements in front of dimension d, and from it on.
-  static std::pair<std::int64_t, std::int64_t> around(const Shape& shape, std::size_t d) {
-    std::int64_t outer = 1, inner = 1;
-    for (std::size_t i = 0; i < shape.size(); ++i) (i < d ? outer : inner) *= shape[i];
-    return {outer, inner};
-  }
   // What belongs to place i of (places or twice as many, ...) goes there; row i of the result, of rank 3, comes from there.
   Tensor exchange(Tensor x) const {
     const Shape& shape = x.shape();

@@ -6,16 +6,12 @@
 #include "kernels/split/split.h"
 
 namespace meshloom::kernels {
-namespace {
 
-// The elements in front of dimension d, and from it on.
 std::pair<std::int64_t, std::int64_t> around(const Shape& shape, std::size_t d) {
   std::int64_t outer = 1, inner = 1;
   for (std::size_t i = 0; i < shape.size(); ++i) (i < d ? outer : inner) *= shape[i];
   return {outer, inner};
 }
-
-}  // namespace
 
 std::pair<Tensor, Tensor> halves(Tensor x, std::size_t d) {
   Shape half = x.shape();

@@ -48,8 +48,7 @@ Tensor CompressedGradients::scatter_sum(const std::string& path, Tensor x, AxisS
   spec.flat = axes_;
   divided_[name] = {{kernels::DType::f32, {mesh_.size(axes_), size}}, spec};
   const Tensor error = builder_.input(name, {kernels::DType::f32, {size}}, kernels::Role::optimizer);
-  const std::int64_t n = x.type().elements();
-  if (x.shape() != kernels::Shape{n}) x = kernels::reshape(x, {n});
+  x = reshaped(x, {x.type().elements()});
   std::vector<Tensor> tensors = compressor_.compress(in_pieces(x, parts, piece), error, size);
   const Tensor all =
       compressor_.all_to_all(std::move(tensors), {to_string(over), mesh_.place(over)}, places, piece);

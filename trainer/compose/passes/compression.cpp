@@ -26,8 +26,7 @@ std::vector<Tensor> Compressor::compress(Tensor x) const {
 Tensor Compressor::decompress(const std::vector<Tensor>& tensors) const {
   const Tensor x = dtype_ == DType::i8 ? kernels::dequantize_rows({tensors[0], tensors[1]})
                                        : kernels::cast(tensors[0], DType::f32);
-  const std::int64_t n = x.type().elements();
-  return x.shape() == kernels::Shape{n} ? x : kernels::reshape(x, {n});
+  return reshaped(x, {x.type().elements()});
 }
 
 std::vector<Tensor> Compressor::compress(Tensor x, Tensor error, std::int64_t size) const {

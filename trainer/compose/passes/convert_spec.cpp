@@ -24,8 +24,6 @@ using kernels::collective::Sizes;
 constexpr int kGatheredFromAtMost = 256;
 constexpr int kSentToAtMost = 256;  // ranks, by one
 
-Tensor reshaped(Tensor x, const Shape& shape) { return x.shape() == shape ? x : kernels::reshape(x, shape); }
-
 // A shape seen from one of its dimensions.
 struct AroundDim {
   std::int64_t outer = 1, size = 1, inner = 1;
@@ -354,6 +352,8 @@ Tensor broadcast(Tensor x, AxisSet axes, const Topology& mesh) {
   }
   return x;
 }
+
+Tensor reshaped(Tensor x, const Shape& shape) { return x.shape() == shape ? x : kernels::reshape(x, shape); }
 
 Tensor slice_dim(Tensor x, std::size_t d, Range range) {
   const Shape shape = x.shape();

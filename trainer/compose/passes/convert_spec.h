@@ -32,6 +32,8 @@ kernels::Tensor convert(kernels::Tensor x, const kernels::TensorType& whole, con
 // to all.
 kernels::Tensor broadcast(kernels::Tensor x, AxisSet axes, const Topology& mesh);
 
+// x in this shape; x itself where it has it.
+kernels::Tensor reshaped(kernels::Tensor x, const kernels::Shape& shape);
 // Places `range` of dimension `d` of x.
 kernels::Tensor slice_dim(kernels::Tensor x, std::size_t d, Range range);
 // x as places `range` of dimension `d` of a tensor that has `size` of them, and zeros elsewhere.

@@ -7,7 +7,6 @@
 #include "hal/error.h"
 #include "kernels/collective/collective.h"
 #include "kernels/elementwise/elementwise.h"
-#include "kernels/layout/layout.h"
 #include "kernels/program/builder.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "trainer/compose/passes/compression.h"
@@ -62,10 +61,6 @@ void sum_over_islands(kernels::Program& program, const kernels::Catalog& catalog
   }
 }
 
-Tensor vector_of(Tensor x, const kernels::Shape& shape) {
-  return x.shape() == shape ? x : kernels::reshape(x, shape);
-}
-
 class OuterWriter {
  public:
   OuterWriter(const OuterOptions& options, std::map<std::string, Division>& divided, const Topology& mesh,
@@ -93,11 +88,11 @@ class OuterWriter {
     const kernels::Shape shape = before.shape();
     const std::int64_t n = before.type().elements();
     const auto [x, y] = kernels::inputs<2>();
-    const Tensor difference = vector_of(kernels::elementwise({before, learnt}, x - y), {n});
+    const Tensor difference = reshaped(kernels::elementwise({before, learnt}, x - y), {n});
     const Division at_ranges{rest.whole, ranges};
     const Tensor step = island_piece(n, mesh_) > 0 ? by_pieces(info.path, difference, at_ranges)
                                                    : as_a_whole(info.path, difference, at_ranges);
-    const Tensor after = kernels::elementwise({before, vector_of(step, shape)}, x - y);
+    const Tensor after = kernels::elementwise({before, reshaped(step, shape)}, x - y);
     Tensor next = convert(after, rest.whole, ranges, rest.spec, mesh_);
     if (ranges.flat.empty() && !copies.empty()) next = broadcast(next, copies, mesh_);
     carry(builder_, anchor, next);

@@ -861,12 +861,11 @@ class Partitioner {
 
   // A sum of gradients over micro-batches that every rank has a summand of moves in fewer bits where it is added up to ranges.
   void compress_sum(ValueId id) {
+    if (!compressed_.enabled() || source_.name != to_string(Step::apply) || parameter_of(id).empty()) return;
     Spec spec = specs_[at(id)].along_dims();
-    if (source_.name == to_string(Step::apply) && compressed_.enabled() && !parameter_of(id).empty() &&
-        !specs_[at(id)].partial.empty() && divisible_into_ranges(type(id), spec)) {
-      spec.flat = copies(spec);
-      part(id, spec);
-    }
+    if (specs_[at(id)].partial.empty() || !divisible_into_ranges(type(id), spec)) return;
+    spec.flat = copies(spec);
+    part(id, spec);
   }
 
   // Brings a value to a spec for good: that part has its name.

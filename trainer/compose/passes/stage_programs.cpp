@@ -12,6 +12,7 @@
 #include "kernels/layout/layout.h"
 #include "kernels/split/split.h"
 #include "trainer/compose/graph.h"
+#include "trainer/compose/passes/convert_spec.h"
 #include "trainer/compose/passes/donations.h"
 #include "trainer/compose/passes/extraction.h"
 #include "trainer/compose/passes/stages.h"
@@ -347,7 +348,7 @@ class StageApply {
       sizes.push_back(static_cast<std::int64_t>(ids.size()));
       all += sizes.back();
     }
-    for (const ValueId id : given[at(stage_)]) own.push_back(flat(builder_.tensor(to_[at(id)])));
+    for (const ValueId id : given[at(stage_)]) own.push_back(reshaped(builder_.tensor(to_[at(id)]), {1}));
     const Tensor part = own.empty() ? kernels::constant(builder_, 0.0, {1}) : kernels::stack(own);
     const Tensor gathered =
         kernels::all_gather(part, {to_string(AxisSet(AxisName::pipeline)), stage_}, std::move(sizes), {all});
@@ -357,8 +358,6 @@ class StageApply {
       for (const ValueId id : ids)
         shared_[id] = kernels::reshape(numbers.at(next++), source_.value(id).type.shape).id;
   }
-
-  static Tensor flat(Tensor x) { return x.shape() == kernels::Shape{1} ? x : kernels::reshape(x, {1}); }
 
   void emit(Call call, int owner) {
     for (ValueId& id : call.inputs)
