@@ -4,6 +4,7 @@
 // The ranks that take part are a group, each at a place of it. What all of them share is said on every rank:
 //   axes   the mesh axes in which the group's ranks differ, "data,fsdp"; it is a name here, and the executor knows the ranks
 //   place  this rank's place in the group
+//   root   of gather_to and scatter_from: the place that has the whole
 //   runs   elements, see below, as collective::Sizes::pairs()
 //   order  "zigzag" where parts stand in that order (moves.h): those of the output of all_gather, or of the input of an
 //          all_to_all in which every place sends alike; else left out
@@ -34,6 +35,15 @@ Tensor all_to_all(Tensor x, const GroupPlace& group, const std::vector<std::int6
 // The all_to_all in which every place sends sizes[j] elements to place j.
 Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape,
                         collective::Order order = collective::Order::contiguous);
+// On the place `root`, the inputs of all places behind one another, as a tensor of this shape: place i gives sizes[i] elements.
+// The others get nothing: their output is one element that nobody writes and nobody may read.
+// A second input, `after`, is not read either: it is the output of another such call that must not be left out where this one is not.
+Tensor gather_to(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, std::int64_t root,
+                 Shape shape);
+// Place i gets the i-th of the parts of the input of the place `root`, which has sizes[i] elements, as a tensor of this shape. The
+// others send nothing: their input is not read, and may have any shape.
+Tensor scatter_from(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, std::int64_t root,
+                    Shape shape);
 // The input of place i becomes the output of place (i + by) mod places. All inputs have one type.
 Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_t by);
 

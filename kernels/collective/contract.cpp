@@ -93,6 +93,37 @@ std::vector<TensorType> infer_all_to_all(const std::vector<TensorType>& inputs, 
   return {output_of(rules, in)};
 }
 
+// The sizes of gather_to or scatter_from, and whether this place is the root.
+std::pair<Sizes, bool> rooted(const Rules& rules) {
+  rules.attributes({"axes", "place", "root", "runs", "shape"});
+  Sizes sizes = Sizes::from_pairs(rules.list("runs"));
+  check_group(rules, sizes.places());
+  const std::int64_t root = rules.integer("root");
+  rules.require(root >= 0 && root < sizes.places(),
+                "the root must be one of " + std::to_string(sizes.places()), std::to_string(root));
+  return {std::move(sizes), root == rules.integer("place")};
+}
+
+std::vector<TensorType> infer_gather_to(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("gather_to", inputs, attrs);
+  rules.inputs(inputs.size() < 2 ? std::vector<std::string>{"x"} : std::vector<std::string>{"x", "after"});
+  const auto [sizes, is_root] = rooted(rules);
+  const std::int64_t own = sizes.at(rules.integer("place"));
+  rules.require(own == 0 || own == rules[0].elements(),
+                "x must have the elements of its place, " + std::to_string(own), to_string(rules[0]));
+  return {output_of(rules, is_root ? sizes.total() : 1)};
+}
+
+std::vector<TensorType> infer_scatter_from(const std::vector<TensorType>& inputs, const Attrs& attrs) {
+  Rules rules("scatter_from", inputs, attrs);
+  rules.inputs({"x"});
+  const auto [sizes, is_root] = rooted(rules);
+  rules.require(!is_root || sizes.total() == rules[0].elements(),
+                "x must have the parts of all places, " + std::to_string(sizes.total()) + " elements",
+                to_string(rules[0]));
+  return {output_of(rules, sizes.at(rules.integer("place")))};
+}
+
 std::vector<TensorType> infer_shift(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("shift", inputs, attrs);
   rules.inputs({"x"});
@@ -119,6 +150,16 @@ std::vector<Move> all_to_all_moves(const CallView& call) {
   return collective::all_to_all(sizes.list(), static_cast<int>(places), place_of(call));
 }
 
+int root_of(const CallView& call) { return static_cast<int>(call.attrs.integer("root")); }
+
+std::vector<Move> gather_to_moves(const CallView& call) {
+  return collective::gather_to(in_bytes(call), root_of(call), place_of(call));
+}
+
+std::vector<Move> scatter_from_moves(const CallView& call) {
+  return collective::scatter_from(in_bytes(call), root_of(call), place_of(call));
+}
+
 std::vector<Move> shift_moves(const CallView& call) {
   const std::vector<std::int64_t> sizes(static_cast<std::size_t>(call.attrs.integer("places")),
                                         call.inputs[0].bytes());
@@ -137,18 +178,21 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
 
 // Between ranks nothing is divided any more.
 std::string partition(const CallView& call) {
-  return std::string(static_cast<std::size_t>(call.inputs[0].rank()), '.') + "->" +
-         std::string(static_cast<std::size_t>(call.outputs[0].rank()), '.');
+  std::string rule;
+  for (const TensorType& input : call.inputs)
+    rule += (rule.empty() ? "" : ",") + std::string(static_cast<std::size_t>(input.rank()), '.');
+  return rule + "->" + std::string(static_cast<std::size_t>(call.outputs[0].rank()), '.');
 }
 
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 Tolerance exact(const CallView&) { return {}; }
 
-enum class Kind : std::uint8_t { gather, all_to_all, shift };
+enum class Kind : std::uint8_t { gather, all_to_all, rooted, shift };
 
 Case alone(std::string name, TensorType type, Kind kind) {
   Attrs attrs{{"axes", "data"}, {"place", 0}};
-  if (kind != Kind::gather) attrs.set("places", 1);
+  if (kind == Kind::all_to_all || kind == Kind::shift) attrs.set("places", 1);
+  if (kind == Kind::rooted) attrs.set("root", 0);
   if (kind == Kind::shift) {
     attrs.set("by", 1);
   } else {
@@ -215,6 +259,18 @@ Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const Sizes& sizes, S
   return x.builder->call1("all_to_all", {x}, attrs);
 }
 
+Tensor gather_to(Tensor x, const GroupPlace& group, const Sizes& sizes, std::int64_t root, Shape shape) {
+  Attrs attrs = attrs_of(group, sizes, group.place == root ? std::move(shape) : Shape{1});
+  attrs.set("root", root);
+  return x.builder->call1("gather_to", {x}, attrs);
+}
+
+Tensor scatter_from(Tensor x, const GroupPlace& group, const Sizes& sizes, std::int64_t root, Shape shape) {
+  Attrs attrs = attrs_of(group, sizes, std::move(shape));
+  attrs.set("root", root);
+  return x.builder->call1("scatter_from", {x}, attrs);
+}
+
 Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_t by) {
   return x.builder->call1("shift", {x},
                           {{"axes", group.axes}, {"place", group.place}, {"places", places}, {"by", by}});
@@ -223,6 +279,8 @@ Tensor shift(Tensor x, const GroupPlace& group, std::int64_t places, std::int64_
 void add_collective(Catalog& catalog) {
   catalog.add(contract_of<Kind::gather>("all_gather", infer_gather, gather_moves));
   catalog.add(contract_of<Kind::all_to_all>("all_to_all", infer_all_to_all, all_to_all_moves));
+  catalog.add(contract_of<Kind::rooted>("gather_to", infer_gather_to, gather_to_moves));
+  catalog.add(contract_of<Kind::rooted>("scatter_from", infer_scatter_from, scatter_from_moves));
   catalog.add(contract_of<Kind::shift>("shift", infer_shift, shift_moves));
 }
 

@@ -194,6 +194,26 @@ std::vector<Move> scatter_runs(const Sizes& sizes, int place, Order order) {
   return moves;
 }
 
+std::vector<Move> gather_to(const Sizes& sizes, int root, int place) {
+  require_place("gather_to", sizes, place);
+  require_place("gather_to", sizes, root);
+  std::vector<Move> moves;
+  add(moves, {root, true, kInput, 0, sizes.at(place)});
+  if (place == root)
+    add_runs(moves, sizes, place, false, kOutput, 1, [&](std::int64_t from) { return sizes.before(from); });
+  return moves;
+}
+
+std::vector<Move> scatter_from(const Sizes& sizes, int root, int place) {
+  require_place("scatter_from", sizes, place);
+  require_place("scatter_from", sizes, root);
+  std::vector<Move> moves;
+  if (place == root)
+    add_runs(moves, sizes, place, true, kInput, 1, [&](std::int64_t to) { return sizes.before(to); });
+  add(moves, {root, false, kOutput, 0, sizes.at(place)});
+  return moves;
+}
+
 std::vector<Move> expanded(const std::vector<Move>& moves, int n, int place) {
   std::vector<Move> all;
   for (const Move& move : moves)

@@ -72,6 +72,10 @@ std::vector<Move> all_to_all(std::span<const std::int64_t> sizes, int n, int pla
 // In zigzag the parts of the output, or of the input, stand in that order; sizes must be equal and even then.
 std::vector<Move> gather_runs(const Sizes& sizes, int place, Order order = Order::contiguous);
 std::vector<Move> scatter_runs(const Sizes& sizes, int place, Order order = Order::contiguous);
+// The place `root` gets the inputs of all places, which have sizes[i] bytes, behind one another; the others get nothing.
+std::vector<Move> gather_to(const Sizes& sizes, int root, int place);
+// The place i gets the i-th of the parts of the input of the place `root`, sizes[i] bytes; the others send nothing.
+std::vector<Move> scatter_from(const Sizes& sizes, int root, int place);
 // The moves that such a list of the place `place` of n stands for, in the order of the lists above.
 std::vector<Move> expanded(const std::vector<Move>& moves, int n, int place);
 

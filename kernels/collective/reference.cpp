@@ -21,6 +21,23 @@ std::vector<Bytes> all_to_all_reference(std::span<const Bytes> inputs, std::span
   return outputs;
 }
 
+std::vector<Bytes> gather_to_reference(std::span<const Bytes> inputs, int root) {
+  std::vector<Bytes> outputs(inputs.size());
+  outputs[static_cast<std::size_t>(root)] = all_gather_reference(inputs)[0];
+  return outputs;
+}
+
+std::vector<Bytes> scatter_from_reference(std::span<const Bytes> inputs, std::span<const std::int64_t> sizes,
+                                          int root) {
+  std::vector<Bytes> outputs;
+  auto at = inputs[static_cast<std::size_t>(root)].begin();
+  for (const std::int64_t size : sizes) {
+    outputs.emplace_back(at, at + static_cast<std::ptrdiff_t>(size));
+    at += static_cast<std::ptrdiff_t>(size);
+  }
+  return outputs;
+}
+
 std::vector<Bytes> shift_reference(std::span<const Bytes> inputs, int by) {
   const auto n = static_cast<std::int64_t>(inputs.size());
   std::vector<Bytes> outputs(inputs.size());

@@ -28,21 +28,30 @@ RandomCollective random_collective(std::uint64_t seed, int ranks, std::int64_t m
   std::mt19937_64 random(seed);
   const auto n = static_cast<std::size_t>(ranks);
   RandomCollective made;
-  const int kind = static_cast<int>(random() % 3);
-  const int by = static_cast<int>(random() % 9) - 4;
+  const int kind = static_cast<int>(random() % 5);
+  const int by = static_cast<int>(random() % 9) - 4, root = static_cast<int>(random() % n);
   const std::vector<std::int64_t> sizes = random_sizes(random, kind == 1 ? n * n : n, max_bytes);
   for (std::size_t rank = 0; rank < n; ++rank) {
     std::int64_t bytes = kind == 1 ? 0 : sizes[rank];
+    if (kind == 4 && static_cast<int>(rank) == root) bytes = collective::Sizes(sizes).total();
     for (std::size_t to = 0; kind == 1 && to < n; ++to) bytes += sizes[rank * n + to];
     made.inputs.push_back(random_bytes(random, bytes));
   }
   for (int rank = 0; rank < ranks; ++rank)
-    made.lists.push_back(kind == 0   ? collective::all_gather(sizes, rank)
-                         : kind == 1 ? collective::all_to_all(sizes, ranks, rank)
-                                     : collective::shift(sizes, by, rank));
-  made.op = kind == 0 ? "all_gather" : kind == 1 ? "all_to_all" : "shift by " + std::to_string(by);
+    made.lists.push_back(
+        kind == 0   ? collective::all_gather(sizes, rank)
+        : kind == 1 ? collective::all_to_all(sizes, ranks, rank)
+        : kind == 3 ? collective::expanded(collective::gather_to(sizes, root, rank), ranks, rank)
+        : kind == 4 ? collective::expanded(collective::scatter_from(sizes, root, rank), ranks, rank)
+                    : collective::shift(sizes, by, rank));
+  made.op = kind == 0   ? "all_gather"
+            : kind == 1 ? "all_to_all"
+            : kind == 2 ? "shift by " + std::to_string(by)
+                        : (kind == 3 ? "gather_to " : "scatter_from ") + std::to_string(root);
   made.outputs = kind == 0   ? collective::all_gather_reference(made.inputs)
                  : kind == 1 ? collective::all_to_all_reference(made.inputs, sizes)
+                 : kind == 3 ? collective::gather_to_reference(made.inputs, root)
+                 : kind == 4 ? collective::scatter_from_reference(made.inputs, sizes, root)
                              : collective::shift_reference(made.inputs, by);
   return made;
 }

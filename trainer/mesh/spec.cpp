@@ -10,8 +10,8 @@
 namespace meshloom::trainer {
 
 bool Spec::operator<(const Spec& other) const {
-  return std::tie(dims, partial, flat, own, blocks) <
-         std::tie(other.dims, other.partial, other.flat, other.own, other.blocks);
+  return std::tie(dims, partial, flat, own, blocks, owner) <
+         std::tie(other.dims, other.partial, other.flat, other.own, other.blocks, other.owner);
 }
 
 AxisSet Spec::cuts() const {
@@ -21,6 +21,14 @@ AxisSet Spec::cuts() const {
 }
 
 Spec whole_spec(int rank) { return {std::vector<AxisSet>(static_cast<std::size_t>(rank)), {}, {}, {}, 1}; }
+
+Spec owned_spec(int rank, int owner) {
+  Spec spec = whole_spec(rank);
+  spec.owner = owner;
+  return spec;
+}
+
+AxisSet axes_of_values(const Topology& mesh) { return mesh.all() - AxisName::pipeline - AxisName::islands; }
 
 Spec partial_spec(int rank, AxisSet axes) {
   Spec spec = whole_spec(rank);
@@ -149,6 +157,7 @@ std::string to_string(const Spec& spec) {
   add("partial over ", spec.partial);
   add("own over ", spec.own);
   if (spec.blocks > 1) text += " in " + std::to_string(spec.blocks) + " blocks";
+  if (spec.owner >= 0) text += " on place " + std::to_string(spec.owner);
   return text;
 }
 

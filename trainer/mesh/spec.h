@@ -24,6 +24,8 @@ struct Spec {
   // rows x tokens. Axes in front of seq divide blocks, those behind it the rank's places of all its blocks together. 1 where seq
   // cuts nothing. In zigzag (SequenceOrder) a rank has two runs of every block.
   std::int64_t blocks = 1;
+  // One rank alone has the value, and has it whole: that of this place over axes_of_values(). The others have nothing. -1 = none.
+  int owner = -1;
   bool operator==(const Spec&) const = default;
   bool operator<(const Spec& other) const;
   AxisSet cuts() const;  // all axes that cut dimensions
@@ -32,7 +34,11 @@ struct Spec {
 };
 
 Spec whole_spec(int rank);
+Spec owned_spec(int rank, int owner);
 Spec partial_spec(int rank, AxisSet axes);
+
+// The axes over which values are divided: all but pipeline and islands.
+AxisSet axes_of_values(const Topology& mesh);
 
 // What a rank holds of n places of a dimension that these axes cut, the outermost first. Parts are as equal as whole places can
 // be, those over axes of rows in proportion to the shares of the mesh, if it has any. Of a dimension in blocks (Spec::blocks), or

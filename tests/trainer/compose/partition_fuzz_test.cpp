@@ -86,7 +86,7 @@ class RandomPrograms {
     std::vector<Tensor> inputs;
     for (std::size_t i = 0; i < one.inputs.size(); ++i)
       inputs.push_back(source(builder, kernels::make_input(contract, view, static_cast<int>(i), seed_)));
-    if (rng_.flip()) builder.phase = kernels::Phase::backward;
+    if (rng_.flip()) builder.phase = rng_.flip(0.3) ? kernels::Phase::update : kernels::Phase::backward;
     std::vector<Tensor> results = builder.call(contract.name, inputs, one.attrs);
     for (std::size_t i = 0, n = results.size(); i < n; ++i)
       if (rng_.flip(0.3) && results[i].dtype() == DType::f32) results.push_back(follow(results[i]));

@@ -70,6 +70,11 @@ class Conversion {
 
   Tensor run(Tensor x, const Spec& from, const Spec& to) const {
     if (from == to) return x;
+    if (to.owner >= 0) return collected(run(x, from, ranges_of_all()), to.owner);
+    if (from.owner >= 0)
+      return to.flat.empty() || !can_deal()
+                 ? run(broadcast_from(x, from.owner), whole_spec(whole_.rank()), to)
+                 : run(dealt(x, from.owner), ranges_of_all(), to);
     const AxisSet sums = from.partial - to.partial;
     if (!sums.empty()) return summed(x, from, to, sums);
     if (const AxisSet summands = to.partial - from.partial; !summands.empty()) {
@@ -238,6 +243,62 @@ class Conversion {
     x = gathered(x, n, from.flat, over);
     x = sliced(x, n, over, to.flat);
     return to.flat.empty() ? reshaped(x, box(to)) : x;
+  }
+
+  Spec ranges_of_all() const {
+    Spec spec = whole_spec(whole_.rank());
+    spec.flat = axes_of_values(mesh_);
+    return spec;
+  }
+
+  // Whether the axis fsdp has others in front of it, so that ranges of elements stand in another order than places (flat_range).
+  static bool fsdp_is_within(AxisSet all) {
+    return all.has(AxisName::fsdp) && all.list().front() != AxisName::fsdp;
+  }
+
+  // Of equal ranges in the order of places, those in the order of their elements, or the other way round.
+  Tensor in_order(Tensor x, bool of_elements) const {
+    const AxisSet all = axes_of_values(mesh_);
+    std::int64_t outer = 1;
+    for (const AxisName axis : all.list()) {
+      if (axis == AxisName::fsdp) break;
+      outer *= mesh_.size(axis);
+    }
+    const std::int64_t ranks = mesh_.size(AxisName::fsdp), inner = x.type().elements() / (outer * ranks);
+    x = of_elements ? reshaped(x, {outer, ranks, inner}) : reshaped(x, {ranks, outer, inner});
+    return kernels::permute(x, {1, 0, 2});
+  }
+
+  // Whether ranges over all axes are in the order of places, or can be brought into it.
+  bool can_deal() const {
+    const AxisSet all = axes_of_values(mesh_);
+    return !fsdp_is_within(all) || whole_.elements() % mesh_.size(all) == 0;
+  }
+
+  // From ranges over all axes to the rank that has the whole.
+  Tensor collected(Tensor x, int owner) const {
+    const AxisSet all = axes_of_values(mesh_);
+    x = kernels::gather_to(x, group(all), counts(whole_.elements(), {}, all), owner, {whole_.elements()});
+    if (mesh_.place(all) != owner) return x;
+    return reshaped(fsdp_is_within(all) ? in_order(x, true) : x, whole_.shape);
+  }
+
+  // The other way round.
+  Tensor dealt(Tensor x, int owner) const {
+    const AxisSet all = axes_of_values(mesh_);
+    const Sizes sizes = counts(whole_.elements(), {}, all);
+    const std::int64_t place = mesh_.place(all);
+    if (place == owner && fsdp_is_within(all)) x = in_order(x, false);
+    return kernels::scatter_from(x, group(all), sizes, owner, {sizes.at(place)});
+  }
+
+  Tensor broadcast_from(Tensor x, int owner) const {
+    const AxisSet all = axes_of_values(mesh_);
+    Sizes sizes;
+    sizes.add(owner, 0);
+    sizes.add(1, whole_.elements());
+    sizes.add(mesh_.size(all) - owner - 1, 0);
+    return kernels::all_gather(x, group(all), sizes, whole_.shape);
   }
 
   // From a range over `from` to one over `to`, a subset.

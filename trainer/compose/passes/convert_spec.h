@@ -19,6 +19,9 @@ namespace meshloom::trainer {
 //   flat -> coarser, whole      all_gather, over fsdp last
 //   flat -> finer, whole -> flat, whole -> cut, cut -> finer    a slice
 //   cut -> coarser, whole       all_gather along the dimension
+//   flat -> owned               gather_to the owner; on the other ranks the result is one element that nobody may read
+//   owned -> flat               scatter_from the owner
+//   owned -> whole              all_gather, to which the owner alone gives something
 // Where seq cuts every block of a dimension, or in zigzag, it is gathered or cut by itself.
 // A dimension that is cut otherwise is gathered up to the axes that both divisions begin with, and cut again.
 // `scatter_sum` adds up ranges over some axes in another way, such as in fewer bits: place i gets the i-th of the parts of x that

@@ -39,7 +39,9 @@ class Overlap {
         catalog_(catalog),
         graph_(program),
         roots_(view_roots(program, catalog)),
-        count_(program.calls.size()) {}
+        count_(program.calls.size()),
+        owners_(std::any_of(program.calls.begin(), program.calls.end(),
+                            [](const Call& call) { return call.op == "gather_to"; })) {}
 
   void run() {
     find_regions();
@@ -55,9 +57,11 @@ class Overlap {
  private:
   const Call& call(std::size_t i) const { return program_.calls[i]; }
   bool moves(std::size_t i) const { return catalog_.contract(call(i).op).moves != nullptr; }
-  // The programs of stages of a pipeline differ, and what they have in common keeps its order only where nothing is moved.
-  bool piped(std::size_t i) const {
-    return axes_from_string(call(i).attrs.text("axes")).has(AxisName::pipeline);
+  // The programs of stages of a pipeline differ, and so do the updates of ranks that own parameters: what they have in common keeps
+  // its order only where nothing is moved.
+  bool stays(std::size_t i) const {
+    return axes_from_string(call(i).attrs.text("axes")).has(AxisName::pipeline) ||
+           (owners_ && call(i).phase == Phase::update);
   }
   bool view(std::size_t i) const { return catalog_.contract(call(i).op).view; }
 
@@ -88,7 +92,7 @@ class Overlap {
     for (std::size_t i = 0; i < count_; ++i) {
       const bool all = std::all_of(call(i).inputs.begin(), call(i).inputs.end(),
                                    [&](ValueId id) { return known[at(id)] != 0; });
-      early_.push_back(all && moves(i) && !piped(i));
+      early_.push_back(all && moves(i) && !stays(i));
       if (!all || !(view(i) || call(i).op == "cast" || call(i).op == "slice_features")) continue;
       for (const ValueId id : call(i).outputs) known[at(id)] = 1;
     }
@@ -110,7 +114,7 @@ class Overlap {
           waits[i] = waits[i] && (call(reader).phase == Phase::update || (follows && waits[reader]));
         }
       late_[i] = waits[i] && call(i).phase == Phase::backward &&
-                 ((moves(i) && !piped(i)) || view(i) || costs_little(i));
+                 ((moves(i) && !stays(i)) || view(i) || costs_little(i));
     }
   }
 
@@ -174,7 +178,7 @@ class Overlap {
       if (late)
         own.end =
             std::min(own.end, begin_of(region_[i] + 2 + static_cast<std::size_t>(late_level_[i])) - kEnd);
-      if (piped(i)) {
+      if (stays(i)) {
         own.end = static_cast<double>(i);
         own.start = own.end - kLater;
         bucket_of_[i] = static_cast<int>(buckets_.size());
@@ -306,6 +310,7 @@ class Overlap {
   Graph graph_;
   std::vector<ValueId> roots_;
   std::size_t count_;
+  bool owners_;                      // parts of the update are computed by one rank alone
   std::vector<double> begins_;       // by region
   std::vector<std::size_t> region_;  // by call, as all that follows
   std::vector<char> early_, late_;

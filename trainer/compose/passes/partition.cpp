@@ -12,6 +12,7 @@
 #include "kernels/core/partition_rule.h"
 #include "trainer/compose/passes/compressed_gradients.h"
 #include "trainer/compose/passes/convert_spec.h"
+#include "trainer/compose/passes/owners.h"
 #include "trainer/mesh/shares.h"
 #include "trainer/mesh/spec.h"
 
@@ -72,11 +73,14 @@ class Partitioner {
         catalog_(catalog),
         mesh_(mesh),
         attention_(attention),
-        axes_(mesh.all() - AxisName::pipeline - AxisName::islands),
+        axes_(axes_of_values(mesh)),
         builder_(catalog, result_.program),
+        owners_(axes_, mesh),
         compressed_(gradient_dtype, axes_, mesh, builder_, result_.divided),
         specs_(program.values.size()),
         definitions_(program.values.size(), nullptr),
+        read_whole_(program.values.size(), 0),
+        gathered_(program.values.size(), 0),
         weights_(program.values.size(), 0) {
     result_.program.name = program.name;
   }
@@ -86,6 +90,7 @@ class Partitioner {
     check_experts();
     find_gradients();
     find_own();
+    find_read();
     for (const ValueId id : source_.inputs) input(id);
     for (const Call& call : source_.calls) {
       for (const ValueId id : call.outputs) {
@@ -97,6 +102,12 @@ class Partitioner {
       builder_.path = call.path;
       builder_.phase = call.phase;
       for (const ValueId id : call.inputs) compress_sum(id);
+      if (owned(call)) continue;
+      const bool gathers = std::any_of(call.inputs.begin(), call.inputs.end(), [&](ValueId id) {
+        return type(id).elements() > 1 &&
+               (gathered_[at(id)] || specs_[at(id)] != whole_spec(type(id).rank()));
+      });
+      for (const ValueId id : call.outputs) gathered_[at(id)] = gathers;
       if (!flat(call)) along_dimensions(call);
     }
     finish();
@@ -417,6 +428,78 @@ class Partitioner {
     return builder_.call1("elementwise", inputs, attrs);
   }
 
+  // Ops of which every element of the result, or of the sum, depends on the same one of the inputs.
+  static bool by_elements(const Call& call) {
+    return call.op == "adamw" || call.op == "cast" || call.op == "elementwise" || call.op == "square_sum";
+  }
+
+  void find_read() {
+    for (const Call& call : source_.calls)
+      for (const ValueId id : call.inputs) {
+        if (!by_elements(call)) read_whole_[at(id)] = 1;
+        if (call.phase == kernels::Phase::update && !at_rest(source_.value(id)).cuts().empty())
+          cut_paths_.insert(call.path);
+      }
+  }
+
+  // What the update of a parameter needs whole, such as the matrix of Muon's iteration, is collected by one rank, its owner, which
+  // alone computes what follows from it and deals the results out: no work is repeated, and unlike devices give one result. What
+  // it needs beside that must not be gathered, which the others would leave out.
+  bool owned(const Call& call) {
+    if (call.phase != kernels::Phase::update || cut_paths_.count(call.path) != 0) return false;
+    int owner = -1;
+    bool any_ranges = false;
+    for (const ValueId id : call.inputs) {
+      const Spec& spec = specs_[at(id)];
+      const bool here = (spec == whole_spec(type(id).rank()) && !gathered_[at(id)]) || spec.owner >= 0;
+      if (!here && (!spec.cuts().empty() || !spec.own.empty() || !owners_.can_hold(type(id)))) return false;
+      if (owner >= 0 && spec.owner >= 0 && spec.owner != owner) return false;
+      owner = std::max(owner, spec.owner);
+      any_ranges = any_ranges || !spec.flat.empty();
+    }
+    for (const ValueId id : call.outputs)
+      if (type(id).dtype != kernels::DType::f32) return false;
+    if (by_elements(call)) {
+      const bool read_whole = std::any_of(call.outputs.begin(), call.outputs.end(),
+                                          [&](ValueId id) { return read_whole_[at(id)] != 0; });
+      if (owner < 0 || (any_ranges && !read_whole)) return false;
+    } else if (owner < 0 && !any_ranges) {
+      return false;
+    }
+    for (const ValueId id : call.inputs)
+      if (owner < 0 && !specs_[at(id)].flat.empty()) owner = owners_.of(call.path, type(id));
+    std::vector<Tensor> inputs;
+    const bool is_owner = mesh_.place(axes_) == owner;
+    Tensor& nothing = nothing_[call.path];
+    for (const ValueId id : call.inputs) {
+      const Spec own = specs_[at(id)];
+      if (own == whole_spec(type(id).rank())) {
+        inputs.push_back(parts_.at({id, own}));
+        continue;
+      }
+      const Spec alone = owned_spec(type(id).rank(), owner);
+      const std::size_t calls = result_.program.calls.size();
+      inputs.push_back(part(id, alone));
+      if (!is_owner && result_.program.calls.size() > calls &&
+          result_.program.calls.back().op == "gather_to") {
+        // Nothing here reads what was sent before, and it would be left out: this comes after it.
+        if (nothing) result_.program.calls.back().inputs.push_back(nothing.id);
+        nothing = inputs.back();
+      } else if (!is_owner && !nothing) {
+        nothing = inputs.back();
+      }
+      if (own.partial.empty()) specs_[at(id)] = alone;  // for what else reads it
+    }
+    std::vector<Tensor> outputs(call.outputs.size(), nothing);
+    if (is_owner) {
+      outputs = builder_.call(call.op, inputs, call.attrs);
+      for (std::size_t o = 0; o < outputs.size(); ++o) copy_names(source_.value(call.outputs[o]), outputs[o]);
+    }
+    for (std::size_t o = 0; o < outputs.size(); ++o)
+      define(call.outputs[o], owned_spec(type(call.outputs[o]).rank(), owner), outputs[o]);
+    return true;
+  }
+
   // Computes the call on ranges of the elements, where every element of the result depends on the same one of the inputs.
   bool flat(const Call& call) {
     const Spec* box = nullptr;  // of the first input that is in ranges, a persistent one if there is any
@@ -425,6 +508,7 @@ class Partitioner {
       const Spec& spec = specs_[at(id)];
       if (call.op != "square_sum" && type(id).shape != type(call.outputs[0]).shape) continue;
       axes |= spec.flat | spec.partial;
+      if (spec.owner >= 0) axes |= axes_;
       if (!spec.flat.empty() && (!box || !definitions_[at(id)])) box = &spec;
     }
     if (!box) return false;
@@ -433,7 +517,7 @@ class Partitioner {
       emit(call, {parts_.at({call.inputs[0], *box})}, call.attrs, {partial_spec(1, summed)});
       return true;
     }
-    if (call.op != "adamw" && call.op != "cast" && call.op != "elementwise") return false;
+    if (!by_elements(call)) return false;
     const TensorType& result = type(call.outputs[0]);
     Spec ranges = box->along_dims();
     ranges.flat = axes - ranges.cuts();
@@ -918,13 +1002,18 @@ class Partitioner {
   AxisSet axes_;  // the axes pipeline and islands divide no values here
   Partitioned result_;
   kernels::Builder builder_;
+  Owners owners_;
   CompressedGradients compressed_;
-  std::vector<Spec> specs_;               // by value: how it is divided where it is defined
-  std::vector<const Call*> definitions_;  // by value
-  std::vector<char> weights_;             // by value: it depends on parameters alone
-  std::set<const Call*> sorts_own_rows_;  // calls that every shard does with its own rows
-  std::set<std::string> parameters_;      // paths
-  std::map<ValueId, Spec> wanted_;        // how gradients of parameters are cut along dimensions
+  std::vector<Spec> specs_;                // by value: how it is divided where it is defined
+  std::vector<const Call*> definitions_;   // by value
+  std::vector<char> read_whole_;           // by value: a call reads it that does not go by elements
+  std::vector<char> gathered_;             // by value: it depends on what is gathered, not as one number
+  std::vector<char> weights_;              // by value: it depends on parameters alone
+  std::set<const Call*> sorts_own_rows_;   // calls that every shard does with its own rows
+  std::set<std::string> cut_paths_;        // of updates that read a parameter, or a state of it, that is cut
+  std::set<std::string> parameters_;       // paths
+  std::map<std::string, Tensor> nothing_;  // by path: what this rank got for what it sent last
+  std::map<ValueId, Spec> wanted_;         // how gradients of parameters are cut along dimensions
   std::map<std::pair<ValueId, Spec>, Tensor> parts_;
 };
 

@@ -32,6 +32,8 @@ struct Partitioned {
 //   inputs of rows     cut by rows over data, expert and fsdp, and by tokens over seq (Step::logits has them whole)
 //   parameters         cut over model along heads, kv_heads, mlp and vocab, and over expert along that of experts; ranges of their
 //                      elements over fsdp, gathered where they are read
+//   updates            by ranges; what an update needs whole of a parameter that is not cut is collected and computed by one rank
+//                      (owners.h)
 //   activations        as the parameters make them; what is summed over model, such as the output of a block, is cut by rows
 //                      over model, gathered in front of the next product (sequence parallelism)
 //                      rows and tokens in one dimension are cut over seq sequence by sequence (Spec::blocks); in zigzag
