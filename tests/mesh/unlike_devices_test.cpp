@@ -52,6 +52,7 @@ class UnlikeDevices : public testing::Test {
   TrainerConfig config_for(const std::string& id, std::int64_t ranks) const {
     TrainerConfig config = tiny();
     layers::replace(config, "FeedForward", "MoE{num_experts=4}", classes_);
+    if (!learner_.empty()) layers::replace(config, "AdamW", learner_, classes_);
     config.batch = 6;
     config.mesh->data = ranks;
     config.hardware_rules = false;
@@ -92,6 +93,20 @@ class UnlikeDevices : public testing::Test {
   hal::Registry registry_;
   kernels::Catalog catalog_;
   layers::ClassTable classes_;
+  // What the ranks have after so many steps, each on a device of its own.
+  std::vector<Values> trained_on_all(int ranks, int steps) const {
+    std::vector<std::unique_ptr<hal::Device>> devices;
+    for (int rank = 0; rank < ranks; ++rank)
+      devices.push_back(registry_.open(id_of(static_cast<std::size_t>(rank))));
+    std::vector<Values> values(devices.size());
+    run_ranks(ranks, [&](std::unique_ptr<Transport> transport) {
+      const auto rank = static_cast<std::size_t>(transport->rank());
+      values[rank] = trained(id_of(rank), *devices[rank], ranks, transport.get(), steps);
+    });
+    return values;
+  }
+
+  std::string learner_;  // in the place of AdamW
   std::vector<std::string> ids_;
   Scratch scratch_;
   Corpus corpus_;
@@ -107,21 +122,28 @@ std::string first_difference(const std::map<std::string, std::vector<std::byte>>
 // AdamW on unlike devices differs in the last bit, so replicas that each device updated by itself would drift apart.
 TEST_F(UnlikeDevices, ReplicasAreEqualBytes) {
   if (ids_.size() < 2) GTEST_SKIP() << "there is one backend with a device only";
-  constexpr int kRanks = 3, kSteps = 50;
-  std::vector<std::unique_ptr<hal::Device>> devices;
-  for (std::size_t rank = 0; rank < kRanks; ++rank) devices.push_back(registry_.open(id_of(rank)));
-  std::vector<Values> values(kRanks);
-  run_ranks(kRanks, [&](std::unique_ptr<Transport> transport) {
-    const auto rank = static_cast<std::size_t>(transport->rank());
-    values[rank] = trained(id_of(rank), *devices[rank], kRanks, transport.get(), kSteps);
-  });
+  const std::vector<Values> values = trained_on_all(3, 50);
   ASSERT_GT(values[0].size(), 10u);
-  for (std::size_t rank = 1; rank < kRanks; ++rank)
+  for (std::size_t rank = 1; rank < values.size(); ++rank)
     EXPECT_EQ(first_difference(values[0], values[rank]), "") << id_of(0) << " and " << id_of(rank);
   // Alone, the same devices come to different bytes.
-  EXPECT_NE(first_difference(trained(id_of(0), *devices[0], 1, nullptr, 3),
-                             trained(id_of(1), *devices[1], 1, nullptr, 3)),
-            "");
+  const auto alone = [&](std::size_t i) {
+    return trained(id_of(i), *registry_.open(id_of(i)), 1, nullptr, 3);
+  };
+  EXPECT_NE(first_difference(alone(0), alone(1)), "");
+}
+
+// Each matrix is updated by the rank that owns it.
+TEST_F(UnlikeDevices, ReplicasUnderMuonAreEqualBytes) {
+  if (ids_.size() < 2) GTEST_SKIP() << "there is one backend with a device only";
+  for (const char* learner : {"Muon{}", "Adafactor{}"}) {
+    learner_ = learner;
+    const std::vector<Values> values = trained_on_all(3, 5);
+    ASSERT_GT(values[0].size(), 10u);
+    for (std::size_t rank = 1; rank < values.size(); ++rank)
+      EXPECT_EQ(first_difference(values[0], values[rank]), "")
+          << learner << ", " << id_of(0) << " and " << id_of(rank);
+  }
 }
 
 TEST_F(UnlikeDevices, TrainToTheLossesOfOne) {
