@@ -20,7 +20,7 @@ struct PartitionRule {
   // first stands above; '.' = the dimension has one.
   std::vector<std::string> inner_inputs, inner_outputs;
 
-  // The letters that are cut into multiples of more than one place.
+  // The letters that are cut into equal parts only, multiples of so many places ("q32", "s1").
   std::map<char, std::int64_t> units;
 
   std::set<char> own_letters() const;  // all in braces

@@ -203,7 +203,8 @@ std::string partition_of(const CallView& call, Pass pass) {
                                                                : "s",
                     t = s == "S" ? s : ".", b = drawn ? "." : "b", h = drawn ? "." : "h";
   const std::string q = b + s + h + ".", k = b + t + h + ".", lse = b + h + s;
-  std::string text = q + "," + k + "," + k;
+  const std::string equal_parts = s == "S" ? "1" : "";  // which sequence.cpp counts on
+  std::string text = b + s + equal_parts + h + ".," + k + "," + k;
   if (grad) text += "," + q + "," + lse + "," + q;
   if (d.q_segments >= 0) text += "," + b + s + "," + b + t;
   for (const int rows : {d.prefix, d.query_offset})

@@ -113,16 +113,18 @@ class Conversion {
       next.dims[d] = to.dims[d];
       return run(sum_scattered(x, from, d, added), next, to);
     }
-    const std::int64_t n = elements(from);
-    if (n < 4 * mesh_.size(sums) && mesh_.size(sums) > kGatheredFromAtMost) {
+    // All ranks must decide alike, also those that have larger parts than others.
+    const auto [smallest, largest] = box_sizes(from);
+    if (smallest < 4 * mesh_.size(sums) && mesh_.size(sums) > kGatheredFromAtMost) {
       const std::vector<AxisName> axes = sums.list();
-      for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis) x = summed_whole(x, n, *axis);
+      for (auto axis = axes.rbegin(); axis != axes.rend(); ++axis)
+        x = summed_whole(x, *axis, smallest < 4 * mesh_.size(*axis));
       return run(x, next, to);
     }
     // A part of each element for every rank would be less than one element.
-    if (n < 4 * mesh_.size(sums) || !next.partial.empty()) return run(sum_gathered(x, sums), next, to);
+    if (smallest < 4 * mesh_.size(sums) || !next.partial.empty()) return run(sum_gathered(x, sums), next, to);
     next.flat = sums;
-    return run(sum_ranges(x, n, sums, largest_box(from)), next, to);
+    return run(sum_ranges(x, elements(from), sums, largest), next, to);
   }
 
   // Whether these are the innermost axes of the set.
@@ -181,12 +183,15 @@ class Conversion {
     return sizes;
   }
 
-  // The elements of the largest part along dimensions that a rank has.
-  std::int64_t largest_box(const Spec& spec) const {
-    std::int64_t largest = 0;
-    for (const int rank : mesh_.group(spec.cuts()))
-      largest = std::max(largest, kernels::elements(box_shape(whole_.shape, spec, mesh_, rank)));
-    return largest;
+  // The elements of the smallest and the largest part along dimensions that a rank has.
+  std::pair<std::int64_t, std::int64_t> box_sizes(const Spec& spec) const {
+    std::int64_t smallest = whole_.elements(), largest = 0;
+    for (const int rank : mesh_.group(spec.cuts())) {
+      const std::int64_t n = kernels::elements(box_shape(whole_.shape, spec, mesh_, rank));
+      smallest = std::min(smallest, n);
+      largest = std::max(largest, n);
+    }
+    return {smallest, largest};
   }
 
   // `largest` is the most elements that any rank has of x.
@@ -221,9 +226,10 @@ class Conversion {
   }
 
   // The whole sum on every rank.
-  Tensor summed_whole(Tensor x, std::int64_t n, AxisSet axes) const {
-    if (n < 4 * mesh_.size(axes)) return sum_gathered(x, axes);
+  Tensor summed_whole(Tensor x, AxisSet axes, bool is_gathered) const {
+    if (is_gathered) return sum_gathered(x, axes);
     const Shape shape = x.shape();
+    const std::int64_t n = x.type().elements();
     return reshaped(gathered(sum_ranges(x, n, axes, n), n, axes, {}), shape);
   }
 

@@ -523,8 +523,9 @@ class Partitioner {
     ranges.flat = axes - ranges.cuts();
     std::vector<Spec> wanted;
     for (const ValueId id : call.inputs) {
-      const bool element = type(id).shape == result.shape;
-      const bool same = type(id).elements() == 1 || (call.op == "adamw" && id == call.inputs.back());
+      const bool control = call.op == "adamw" && wanted.size() + 1 == call.inputs.size();
+      const bool element = !control && type(id).shape == result.shape;
+      const bool same = control || type(id).elements() == 1;
       if (!element && !same) return false;
       wanted.push_back(element ? ranges : whole_spec(type(id).rank()));
     }
