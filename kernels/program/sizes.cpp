@@ -39,8 +39,10 @@ std::int64_t sum(const std::string& where, std::int64_t a, std::int64_t b) {
   throw hal::Error(where, "a sum of bytes must be below 2^63", std::to_string(a) + " + " + std::to_string(b));
 }
 
+bool is_countable(const TensorType& type) { return bounded_product(type.shape).has_value(); }
+
 void require_countable(const std::string& where, const TensorType& type) {
-  if (!bounded_product(type.shape)) throw hal::Error(where, kRule, to_string(type));
+  if (!is_countable(type)) throw hal::Error(where, kRule, to_string(type));
 }
 
 std::int64_t elements(const Shape& shape) {

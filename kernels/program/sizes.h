@@ -17,6 +17,7 @@ inline constexpr std::int64_t kMaxElements = std::int64_t{1} << 48;
 std::int64_t product(const std::string& where, std::initializer_list<std::int64_t> factors);
 // a + b. Throws Error(where, ...) where it is not below 2^63.
 std::int64_t sum(const std::string& where, std::int64_t a, std::int64_t b);
+bool is_countable(const TensorType& type);  // it has at most kMaxElements elements
 // Throws Error(where, ...) with the type where it has more than kMaxElements elements.
 void require_countable(const std::string& where, const TensorType& type);
 

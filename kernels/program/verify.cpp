@@ -1,5 +1,6 @@
 #include "kernels/program/verify.h"
 
+#include <functional>
 #include <numeric>
 #include <string>
 #include <vector>
@@ -25,10 +26,11 @@ class Verifier {
 
   void run() {
     values();
-    for (ValueId id : program_.inputs) define(id, kInput, "program inputs");
+    for (ValueId id : program_.inputs) define(id, kInput, words("program inputs"));
     for (std::size_t i = 0; i < program_.calls.size(); ++i) call(static_cast<int>(i));
     for (ValueId id : program_.outputs)
-      if (!known(id) || defined_[at(id)] == kNever) fail("outputs", "every output must be defined", name(id));
+      if (!known(id) || defined_[at(id)] == kNever)
+        fail(words("outputs"), "every output must be defined", name(id));
     donations();
   }
 
@@ -42,26 +44,31 @@ class Verifier {
     if (known(id) && !program_.value(id).name.empty()) text += " '" + program_.value(id).name + "'";
     return text;
   }
-  [[noreturn]] void fail(const std::string& where, const std::string& rule,
-                         const std::string& found = {}) const {
-    throw hal::Error("program '" + program_.name + "' after " + std::string(pass_) + ", " + where, rule,
-                     found);
+  // Where something is, in words that are made for errors only.
+  using Where = std::function<std::string()>;
+  static Where words(const char* where) {
+    return [where] { return std::string(where); };
+  }
+  std::string place_of(const Where& where) const {
+    return "program '" + program_.name + "' after " + std::string(pass_) + ", " + where();
+  }
+  [[noreturn]] void fail(const Where& where, const std::string& rule, const std::string& found = {}) const {
+    throw hal::Error(place_of(where), rule, found);
   }
 
   void values() const {
     for (std::size_t i = 0; i < program_.values.size(); ++i) {
       const Value& value = program_.values[i];
-      const std::string where = name(static_cast<ValueId>(i));
+      const Where where = [&] { return name(static_cast<ValueId>(i)); };
       for (std::int64_t dim : value.type.shape)
         if (dim <= 0) fail(where, "every dimension must be positive", to_string(value.type));
-      require_countable("program '" + program_.name + "' after " + std::string(pass_) + ", " + where,
-                        value.type);
+      if (!is_countable(value.type)) require_countable(place_of(where), value.type);
       if (!value.axes.empty() && static_cast<int>(value.axes.size()) != value.type.rank())
         fail(where, "needs one axis name per dimension", std::to_string(value.axes.size()));
     }
   }
 
-  void define(ValueId id, int where, const std::string& place) {
+  void define(ValueId id, int where, const Where& place) {
     if (!known(id)) fail(place, "values must exist", name(id));
     if (defined_[at(id)] != kNever) fail(place, "every value is defined once", name(id) + " again");
     defined_[at(id)] = where;
@@ -69,8 +76,9 @@ class Verifier {
 
   void call(int index) {
     const Call& call = program_.calls[static_cast<std::size_t>(index)];
-    const std::string where =
-        "call " + std::to_string(index) + " " + call.op + (call.path.empty() ? "" : " in " + call.path);
+    const Where where = [&] {
+      return "call " + std::to_string(index) + " " + call.op + (call.path.empty() ? "" : " in " + call.path);
+    };
     if (!catalog_.has(call.op)) fail(where, "the op must be known");
     for (ValueId id : call.inputs) {
       if (!known(id)) fail(where, "values must exist", name(id));
@@ -92,7 +100,7 @@ class Verifier {
     if (inferred != types.outputs) fail(where, "output types must be those of the op's contract");
   }
 
-  void starts(const Call& call, int index, const std::string& where) const {
+  void starts(const Call& call, int index, const Where& where) const {
     if (call.starts == -1) return;
     if (!catalog_.contract(call.op).moves) fail(where, "only a collective may start before its place");
     if (call.starts < 0 || call.starts > index)
@@ -104,7 +112,7 @@ class Verifier {
              name(id) + " by call " + std::to_string(defined_[at(id)]));
   }
 
-  void memory(const Call& call, const std::string& where) const {
+  void memory(const Call& call, const Where& where) const {
     const bool moves = call.op == "transfer";
     for (const ValueId id : call.inputs)
       if (!moves && program_.value(id).memory == hal::MemoryKind::host)
@@ -121,7 +129,7 @@ class Verifier {
   void donations() const {
     std::vector<char> seen(program_.values.size(), 0);
     for (const Donation& donation : program_.donations) {
-      const std::string where = "donation " + name(donation.input) + " -> " + name(donation.output);
+      const Where where = [&] { return "donation " + name(donation.input) + " -> " + name(donation.output); };
       if (!known(donation.input) || !known(donation.output)) fail(where, "values must exist");
       if (defined_[at(donation.input)] != kInput) fail(where, "only a program input can be donated");
       const int writer = defined_[at(donation.output)];

@@ -10,10 +10,11 @@
 #include "hal/error.h"
 #include "kernels/collective/collective.h"
 #include "kernels/core/partition_rule.h"
+#include "trainer/compose/passes/at_rest.h"
+#include "trainer/compose/passes/call_rule.h"
 #include "trainer/compose/passes/compressed_gradients.h"
 #include "trainer/compose/passes/convert_spec.h"
 #include "trainer/compose/passes/owners.h"
-#include "trainer/mesh/shares.h"
 #include "trainer/mesh/spec.h"
 
 namespace meshloom::trainer {
@@ -24,20 +25,6 @@ using kernels::PartitionRule;
 using kernels::Tensor;
 using kernels::TensorType;
 using kernels::ValueId;
-
-// The axis that cuts a logical axis of parameters; none = they are whole along it.
-AxisSet axis_of_parameters(const std::string& logical) {
-  for (const char* cut : {"heads", "kv_heads", "mlp", "vocab"})
-    if (logical == cut) return AxisName::model;
-  if (logical == "expert") return AxisName::expert;
-  return {};
-}
-
-PartitionRule rule_of(const kernels::Program& program, const Call& call, const kernels::Catalog& catalog) {
-  return kernels::partition_rule(catalog.contract(call.op), kernels::CallTypes(program, call).view(call),
-                                 "partition of program '" + program.name + "', " + call.op +
-                                     (call.path.empty() ? "" : " in " + call.path));
-}
 
 // Which axes of the mesh cut the letters of a call.
 class LetterAxes {
@@ -75,6 +62,7 @@ class Partitioner {
         attention_(attention),
         axes_(axes_of_values(mesh)),
         builder_(catalog, result_.program),
+        at_rest_(program, catalog, mesh),
         owners_(axes_, mesh),
         compressed_(gradient_dtype, axes_, mesh, builder_, result_.divided),
         specs_(program.values.size()),
@@ -86,8 +74,6 @@ class Partitioner {
   }
 
   Partitioned run() {
-    check_heads();
-    check_experts();
     find_gradients();
     find_own();
     find_read();
@@ -126,115 +112,10 @@ class Partitioner {
   // The axes that divide groups of rows, such as those of experts: where rows are sorted into groups, all rows of these axes are
   // gathered, and every rank has the groups of its place.
   AxisSet groups() const { return axes_ & AxisName::expert; }
-  // Sums of gradients over micro-batches are kept whole, and added up between ranks once, unless parameters are divided.
-  bool keeps_partial_sums() const { return !rows().has(AxisName::fsdp); }
-
-  // The axes over which a value that is cut like this has copies, or ranges.
-  AxisSet copies(const Spec& spec) const { return axes_ - spec.cuts(); }
-
-  bool divisible_into_ranges(const TensorType& type, const Spec& spec) const {
-    std::int64_t least = 1;
-    for (std::size_t d = 0; d < spec.dims.size(); ++d) least *= type.shape[d] / mesh_.size(spec.dims[d]);
-    return type.dtype == kernels::DType::f32 && least >= mesh_.size(copies(spec));
-  }
-
   [[noreturn]] void fail(const Call& call, const std::string& rule, const std::string& found) const {
     throw hal::Error("partition of program '" + source_.name + "', " + call.op +
                          (call.path.empty() ? "" : " in " + call.path),
                      rule, found);
-  }
-
-  // Queries' heads are divided among the ranks of the axis model; a rank that has less than a head of keys shares it.
-  void check_heads() const {
-    const std::int64_t ranks = mesh_.size(AxisName::model);
-    for (const kernels::Value& value : source_.values)
-      for (std::size_t d = 0; d < value.axes.size() && value.type.rank() == 4; ++d) {
-        const std::int64_t heads = value.type.shape[d];
-        const bool shared = value.axes[d] == "kv_heads" && ranks % heads == 0;
-        if ((value.axes[d] != "heads" && value.axes[d] != "kv_heads") || heads % ranks == 0 || shared)
-          continue;
-        std::string fitting;
-        for (std::int64_t n = 2; n <= heads; ++n)
-          if (heads % n == 0) fitting += (fitting.empty() ? "" : ", ") + std::to_string(n);
-        throw hal::Error("mesh " + mesh_.text(),
-                         "the axis model must divide the " + std::to_string(heads) + " " + value.axes[d] +
-                             " of attention; " + (fitting.empty() ? "only 1 does" : fitting + " do"),
-                         "model=" + std::to_string(ranks));
-      }
-  }
-
-  void check_rows(std::int64_t n) const {
-    if (!mesh_.shares().empty()) {
-      check_shares(mesh_.shares(), mesh_.size(rows()), n, "mesh.shares");
-    } else if (n % mesh_.size(rows()) != 0) {
-      throw hal::Error("mesh " + mesh_.text(),
-                       "the rows of a micro-batch must be a multiple of its " +
-                           std::to_string(mesh_.size(rows())) + " ranks of " + to_string(rows()),
-                       std::to_string(n) + " rows");
-    }
-  }
-
-  // Experts are divided among the ranks of the axis expert, as many for each.
-  void check_experts() const {
-    const std::int64_t ranks = mesh_.size(AxisName::expert);
-    for (const kernels::Value& value : source_.values)
-      if (!value.axes.empty() && value.axes[0] == "expert" && value.role == kernels::Role::parameter &&
-          value.type.shape[0] % ranks != 0)
-        throw hal::Error("mesh " + mesh_.text(),
-                         "the axis expert must divide the " + std::to_string(value.type.shape[0]) +
-                             " experts; " + nearest_divisors(value.type.shape[0], ranks) + " do",
-                         "expert=" + std::to_string(ranks));
-  }
-
-  // "2 and 4": the largest number below `size` that divides n, and the smallest above.
-  static std::string nearest_divisors(std::int64_t n, std::int64_t size) {
-    std::int64_t below = std::min(size, n), above = size;
-    while (n % below != 0) --below;
-    while (above < n && n % above != 0) ++above;
-    return std::to_string(below) + (above <= n ? " and " + std::to_string(above) : "");
-  }
-
-  // How a parameter, its gradient and its optimizer states are cut along dimensions.
-  Spec cut_at_rest(const TensorType& type, const std::vector<std::string>& axes) const {
-    if (!hal::is_float(type.dtype)) return whole_spec(type.rank());
-    return cut_where(axes, type.rank(),
-                     [&](std::size_t d, AxisSet cut) { return type.shape[d] >= mesh_.size(cut); });
-  }
-
-  template <typename MayCut>
-  Spec cut_where(const std::vector<std::string>& axes, int rank, const MayCut& may_cut) const {
-    Spec spec = whole_spec(rank);
-    AxisSet used;
-    for (std::size_t d = 0; d < axes.size(); ++d) {
-      const AxisSet cut = (axis_of_parameters(axes[d]) & axes_) - used;
-      if (cut.empty() || !may_cut(d, cut)) continue;
-      spec.dims[d] = cut;
-      used |= cut;
-    }
-    return spec;
-  }
-
-  // Bytes, such as packed weights, are not gathered along dimensions: they are cut where all that read them can do with parts.
-  Spec bytes_at_rest(const kernels::Value& value) const {
-    return cut_where(value.axes, value.type.rank(),
-                     [&](std::size_t d, AxisSet cut) { return read_in_parts(value, d, cut); });
-  }
-
-  bool read_in_parts(const kernels::Value& value, std::size_t d, AxisSet cut) const {
-    const auto divided = [&](std::int64_t size) { return size % mesh_.size(cut) == 0; };
-    for (const Call& call : source_.calls)
-      for (std::size_t i = 0; i < call.inputs.size(); ++i) {
-        if (&source_.value(call.inputs[i]) != &value) continue;
-        const PartitionRule rule = rule_of(source_, call, catalog_);
-        const kernels::CallTypes types(source_, call);
-        const char letter = rule.inputs[i][d];
-        const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
-                                        outputs = sizes_of(letter, rule.outputs, types.outputs);
-        if (letter == '.' || !std::all_of(inputs.begin(), inputs.end(), divided) ||
-            !std::all_of(outputs.begin(), outputs.end(), divided))
-          return false;
-      }
-    return true;
   }
 
   // A gradient is made as its parameter, which is named beside it where it is used, rests.
@@ -246,7 +127,7 @@ class Partitioner {
         for (const ValueId other : call.inputs) {
           const kernels::Value& value = source_.value(other);
           if (!value.name.empty() && !value.axes.empty() && value.type.shape == gradient.type.shape)
-            wanted_.emplace(id, cut_at_rest(value.type, value.axes));
+            wanted_.emplace(id, at_rest_.cut(value.type, value.axes));
         }
       }
   }
@@ -288,23 +169,6 @@ class Partitioner {
                         [&](ValueId id) { return own.count(id) != 0; });
   }
 
-  // The tokens of rows are divided over the axis seq.
-  void cut_sequence(const kernels::Value& value, Spec& spec) const {
-    const std::int64_t tokens = value.type.shape[1], ranks = mesh_.size(AxisName::seq);
-    const bool zigzag = mesh_.zigzag(AxisName::seq);
-    if (const std::int64_t runs = zigzag ? 2 * ranks : ranks; tokens % runs != 0) {
-      const std::int64_t below = tokens / runs * runs;
-      throw hal::Error(
-          "mesh " + mesh_.text(),
-          (zigzag ? "in zigzag, twice the axis seq must divide the " : "the axis seq must divide the ") +
-              std::to_string(tokens) + " tokens of '" + value.name + "'; " +
-              (below > 0 ? std::to_string(below) + " or " : "") + std::to_string((tokens / runs + 1) * runs) +
-              " tokens would do",
-          "seq=" + std::to_string(ranks));
-    }
-    spec.dims[1] = axes_ & AxisName::seq;
-  }
-
   // The sequences that a dimension of so many places, which seq shall cut, has behind one another.
   std::int64_t sequences_in(std::int64_t places) const {
     for (const ValueId id : source_.inputs) {
@@ -315,42 +179,9 @@ class Partitioner {
     return 1;
   }
 
-  // How a persistent value is divided at rest.
-  Spec at_rest(const kernels::Value& value) const {
-    Spec spec = whole_spec(value.type.rank());
-    switch (value.role) {
-      case kernels::Role::input:
-        if (source_.name != to_string(Step::logits) && !value.axes.empty() && value.axes[0] == "batch") {
-          spec.dims[0] = rows();
-          check_rows(value.type.shape[0]);
-          if (value.axes.size() > 1 && value.axes[1] == "seq") cut_sequence(value, spec);
-        }
-        return spec;
-      case kernels::Role::parameter:
-        spec = hal::is_float(value.type.dtype) ? cut_at_rest(value.type, value.axes) : bytes_at_rest(value);
-        if (divisible_into_ranges(value.type, spec)) spec.flat = rows() & AxisName::fsdp;
-        return spec;
-      case kernels::Role::optimizer:
-        spec = cut_at_rest(value.type, value.axes);
-        if (divisible_into_ranges(value.type, spec)) spec.flat = copies(spec);
-        return spec;
-      case kernels::Role::gradient:
-        spec = cut_at_rest(value.type, value.axes);
-        if (divisible_into_ranges(value.type, spec) && !keeps_partial_sums())
-          spec.flat = copies(spec);
-        else
-          spec.partial = copies(spec);
-        return spec;
-      case kernels::Role::state:
-      case kernels::Role::activation:
-        break;
-    }
-    return spec;
-  }
-
   void input(ValueId id) {
     const kernels::Value& value = source_.value(id);
-    const Spec spec = at_rest(value);
+    const Spec spec = at_rest_.of(value);
     const Tensor part = builder_.input(value.name, local_type(value.type, spec, mesh_), value.role);
     copy_names(value, part);
     define(id, spec, part);
@@ -437,7 +268,7 @@ class Partitioner {
     for (const Call& call : source_.calls)
       for (const ValueId id : call.inputs) {
         if (!by_elements(call)) read_whole_[at(id)] = 1;
-        if (call.phase == kernels::Phase::update && !at_rest(source_.value(id)).cuts().empty())
+        if (call.phase == kernels::Phase::update && !at_rest_.of(source_.value(id)).cuts().empty())
           cut_paths_.insert(call.path);
       }
   }
@@ -722,15 +553,6 @@ class Partitioner {
                        [&](std::int64_t size) { return size % (parts * runs_of(axes)) == 0; });
   }
 
-  static std::vector<std::int64_t> sizes_of(char letter, const std::vector<std::string>& names,
-                                            const std::vector<TensorType>& types) {
-    std::vector<std::int64_t> sizes;
-    for (std::size_t i = 0; i < names.size(); ++i)
-      for (std::size_t d = 0; d < names[i].size(); ++d)
-        if (names[i][d] == letter) sizes.push_back(types[i].shape[d]);
-    return sizes;
-  }
-
   bool in_units(char letter, AxisSet axes, std::int64_t blocks, const std::vector<std::int64_t>& inputs,
                 const PartitionRule& rule) const {
     const auto found = rule.units.find(letter);
@@ -937,10 +759,10 @@ class Partitioner {
     const auto wanted = wanted_.find(id);
     Spec spec = wanted == wanted_.end() ? specs_[at(id)].along_dims() : wanted->second;
     if (value.role != kernels::Role::gradient || specs_[at(id)].partial.empty() ||
-        !divisible_into_ranges(value.type, spec))
+        !at_rest_.divisible_into_ranges(value.type, spec))
       return;
-    if (source_.name == to_string(Step::accumulate) && keeps_partial_sums()) return;
-    spec.flat = copies(spec);
+    if (source_.name == to_string(Step::accumulate) && at_rest_.keeps_partial_sums()) return;
+    spec.flat = at_rest_.copies(spec);
     rename(id, spec);
   }
 
@@ -948,8 +770,8 @@ class Partitioner {
   void compress_sum(ValueId id) {
     if (!compressed_.enabled() || source_.name != to_string(Step::apply) || parameter_of(id).empty()) return;
     Spec spec = specs_[at(id)].along_dims();
-    if (specs_[at(id)].partial.empty() || !divisible_into_ranges(type(id), spec)) return;
-    spec.flat = copies(spec);
+    if (specs_[at(id)].partial.empty() || !at_rest_.divisible_into_ranges(type(id), spec)) return;
+    spec.flat = at_rest_.copies(spec);
     part(id, spec);
   }
 
@@ -973,15 +795,15 @@ class Partitioner {
       const auto found = home.find(id);
       builder_.path = source_.value(id).name;
       const Spec whole = whole_spec(type(id).rank());
-      const Spec spec = found == home.end() ? whole : at_rest(source_.value(found->second));
+      const Spec spec = found == home.end() ? whole : at_rest_.of(source_.value(found->second));
       rename(id, spec);
       if (found != home.end() && source_.value(id).role == kernels::Role::parameter && spec == whole &&
-          !divisible_into_ranges(type(id), spec))
+          !at_rest_.divisible_into_ranges(type(id), spec))
         copy_from_first(id, spec);
       builder_.output(parts_.at({id, spec}));
     }
     for (const kernels::Donation& donation : source_.donations)
-      builder_.donate(parts_.at({donation.input, at_rest(source_.value(donation.input))}),
+      builder_.donate(parts_.at({donation.input, at_rest_.of(source_.value(donation.input))}),
                       parts_.at({donation.output, specs_[at(donation.output)]}));
   }
 
@@ -1003,6 +825,7 @@ class Partitioner {
   AxisSet axes_;  // the axes pipeline and islands divide no values here
   Partitioned result_;
   kernels::Builder builder_;
+  AtRest at_rest_;
   Owners owners_;
   CompressedGradients compressed_;
   std::vector<Spec> specs_;                // by value: how it is divided where it is defined
