@@ -12,17 +12,6 @@ namespace {
 constexpr std::int64_t kMaxIndex = (std::int64_t{1} << 31) - 1;
 constexpr std::uint32_t kGridRow = 32768;  // every driver accepts 65535 groups per dimension
 
-// How the items of a FOR_EACH kernel are distributed.
-struct Distribution {
-  std::uint32_t width;  // invocations per workgroup
-  std::uint32_t per;    // items per invocation
-};
-Distribution distribution_of(const hal::DeviceInfo& target) {
-  if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(256, target.limits.max_workgroup)), 1};
-  if (target.backend == "opencl") return {1, 4096};
-  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 1)), 32};
-}
-
 }  // namespace
 
 std::string unsupported_dtype(const kernels::CallView& call) {
@@ -82,6 +71,12 @@ std::int64_t max_invocations(const hal::DeviceInfo& target) {
   return allowed > 0 ? std::min(limit, allowed) : limit;
 }
 
+Distribution distribution_of(const hal::DeviceInfo& target) {
+  if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(256, target.limits.max_workgroup)), 1};
+  if (target.backend == "opencl") return {1, 4096};
+  return {static_cast<std::uint32_t>(std::max(target.limits.subgroup, 1)), 32};
+}
+
 std::uint32_t elementwise_width(const hal::DeviceInfo& target) {
   return static_cast<std::uint32_t>(std::min(target.is_cpu ? 64 : 256, target.limits.max_workgroup));
 }
@@ -105,9 +100,10 @@ void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
   Launch launch = wanted;
   if (launch.items > 0) {
     const Distribution distribution = distribution_of(args.device.info());
+    const auto per = static_cast<std::uint32_t>(std::max<std::int64_t>(distribution.per / launch.pack, 1));
     launch.width = distribution.width;
-    launch.groups = grid(launch.items, distribution.width * distribution.per);
-    launch.defines.push_back({"PER", std::to_string(distribution.per)});
+    launch.groups = grid(launch.items, distribution.width * per);
+    launch.defines.push_back(define("PER", per));
   }
   hal::ExecutableSpec spec{launch.kernel,
                            launch.defines,

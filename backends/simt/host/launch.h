@@ -44,6 +44,13 @@ std::int64_t max_invocations(const hal::DeviceInfo& target);
 std::uint32_t elementwise_width(const hal::DeviceInfo& target);
 std::uint32_t row_width(const hal::DeviceInfo& target);
 
+// How the items of a FOR_EACH kernel are distributed.
+struct Distribution {
+  std::uint32_t width;  // invocations per workgroup
+  std::uint32_t per;    // items per invocation
+};
+Distribution distribution_of(const hal::DeviceInfo& target);
+
 // Workgroups of `width` items for `count` items, in two dimensions that every driver accepts.
 std::array<std::uint32_t, 3> grid(std::int64_t count, std::uint32_t width);
 
@@ -65,6 +72,7 @@ struct Launch {
   std::vector<hal::Word> constants;
   std::uint32_t subgroup = 0;  // invocations that a subgroup must have; 0 = as the driver likes
   std::int64_t items = 0;      // of a FOR_EACH kernel: sets width, groups and PER
+  std::int64_t pack = 1;       // elements of an item, where that is how PER is to count
 };
 void launch(const kernels::EncodeArgs& args, const Launch& launch);
 // Launches a FOR_EACH kernel whose items have loops of their own, with one item per invocation.
@@ -79,9 +87,15 @@ std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);
 
 // The number of chunks of rows that the first pass of column_sum sums separately.
 std::int64_t column_chunks(std::int64_t rows);
-// Sums (rows, n) by column in two passes. `kind` and `inputs`: KIND of column_sum.simt and what it reads. `workspace`
-// holds column_chunks(rows) x n floats.
-void column_sum(const kernels::EncodeArgs& args, int kind, std::vector<hal::Binding> inputs,
-                std::int64_t rows, std::int64_t n, hal::Binding workspace, hal::Binding out);
+// Sums (rows, n) by column in two passes. `kind` and `inputs`: KIND of column_sum.simt and what it reads, in packs of `pack`
+// elements of `dtype`. `workspace` holds column_chunks(rows) x n floats.
+struct ColumnSum {
+  int kind = 0;
+  std::vector<hal::Binding> inputs;
+  hal::DType dtype = hal::DType::f32;
+  std::int64_t pack = 1, rows = 0, n = 0;
+  hal::Binding workspace, out;
+};
+void column_sum(const kernels::EncodeArgs& args, const ColumnSum& sum);
 
 }  // namespace meshloom::backends::simt

@@ -17,8 +17,10 @@ Fit fit(const CallView& call, const hal::DeviceInfo&) {
 
 void encode(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
-  Launch command{
-      .kernel = "adamw", .constants = adamw_constants(count, args.call.attrs), .items = (count + 3) / 4};
+  Launch command{.kernel = "adamw",
+                 .defines = {define("QUADS", count % 4 == 0 ? 1 : 0)},
+                 .constants = adamw_constants(count, args.call.attrs),
+                 .items = (count + 3) / 4};
   for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
   for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
   launch(args, command);

@@ -1,5 +1,9 @@
 // RMSNorm and LayerNorm, forward and backward.
-#include "backends/simt/host/launch.h"
+#include <algorithm>
+#include <array>
+#include <utility>
+
+#include "backends/simt/host/packs.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -11,63 +15,157 @@ using kernels::Fit;
 std::int64_t width_of(const CallView& call) { return call.inputs[0].dim(-1); }
 std::int64_t rows_of(const CallView& call) { return call.inputs[0].elements() / width_of(call); }
 
-Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unsupported_dtype(call);
-  return reason.empty() ? Fit::yes() : Fit::no(reason);
+// Floats of a row that an invocation of a GPU may hold: backward there are four tensors of them.
+constexpr std::int64_t kHeld = 32, kHeldBackward = 16;
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_packs(call, target, std::array{width_of(call)});
 }
 
-Fit fit_grad(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unsupported_dtype(call);
-  if (!reason.empty()) return Fit::no(reason);
-  return Fit::yes({}, column_chunks(rows_of(call)) * width_of(call) * 4);
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  return other_packs(call, target, std::array{width_of(call)});
+}
+
+// The weight's gradient, and the bias's: where rows are held, a workgroup adds up some of them, and column_sum those sums.
+struct Backward {
+  RowBatches batches;
+  std::int64_t n, rows, outputs;  // outputs: of gradients that are sums over rows
+  std::int64_t chunk, chunks;     // rows of a workgroup that adds them up
+  std::int64_t sums_bytes() const { return aligned(chunks * n * 4); }
+  std::int64_t workspace_bytes() const {
+    if (!batches.held) return column_chunks(rows) * n * 4;
+    return chunks == 1 ? 0 : outputs * sums_bytes() + column_chunks(chunks) * n * 4;
+  }
+};
+
+Backward backward_of(const CallView& call, const hal::DeviceInfo& target, std::int64_t pack) {
+  constexpr std::int64_t kChunks = 512, kRowsPerChunk = 4;  // at most; at least
+  const std::int64_t n = width_of(call), rows = rows_of(call);
+  const std::int64_t chunk = std::max(ceil_div(rows, kChunks), kRowsPerChunk);
+  return {row_batches(target, n, pack, kHeldBackward),        n,     rows,
+          static_cast<std::int64_t>(call.outputs.size()) - 1, chunk, ceil_div(rows, chunk)};
+}
+
+Fit with_workspace(Fit fit, const CallView& call, const hal::DeviceInfo& target) {
+  if (fit.ok) fit.workspace_bytes = backward_of(call, target, fit.params.at("pack")).workspace_bytes();
+  return fit;
+}
+
+Fit fit_grad(const CallView& call, const hal::DeviceInfo& target) {
+  return with_workspace(fit(call, target), call, target);
+}
+
+std::vector<Fit> grad_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> others = alternatives(call, target);
+  for (Fit& other : others) other = with_workspace(std::move(other), call, target);
+  return others;
+}
+
+std::vector<hal::Define> defines_of(const EncodeArgs& args, const RowBatches& batches, bool centred) {
+  std::vector<hal::Define> defines = pack_defines(args.call, args.choice.params.at("pack"));
+  for (hal::Define& item : batch_defines(batches)) defines.push_back(std::move(item));
+  defines.push_back(dtype_define("X_TYPE", args.call.inputs[0]));
+  defines.push_back(define("CENTRED", centred ? 1 : 0));
+  return defines;
 }
 
 template <bool kCentred>
 void encode(const EncodeArgs& args) {
+  const std::int64_t n = width_of(args.call), rows = rows_of(args.call);
+  const RowBatches batches = row_batches(args.device.info(), n, args.choice.params.at("pack"), kHeld);
   Launch command{.kernel = "norm",
-                 .defines = {{"CENTRED", kCentred ? "1" : "0"}},
-                 .width = row_width(args.device.info()),
-                 .groups = grid(rows_of(args.call), 1),
-                 .constants = {hal::word(width_of(args.call)), hal::word(rows_of(args.call)),
+                 .defines = defines_of(args, batches, kCentred),
+                 .width = batches.width,
+                 .groups = grid(rows, 1),
+                 .constants = {hal::word(n), hal::word(rows),
                                hal::word(static_cast<float>(args.call.attrs.number("eps")))}};
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
-  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(whole_words(binding)));
+  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(whole_words(binding)));
   launch(args, command);
 }
 
-// The weight's gradient first: dx may take dy's place.
+// dx, and with `sums` those of the other gradients over each chunk of rows.
+template <bool kCentred>
+void encode_rows(const EncodeArgs& args, const Backward& work, const std::vector<hal::Binding>& sums) {
+  const std::int64_t chunk = sums.empty() ? 1 : work.chunk;
+  Launch command{.kernel = "norm_grad",
+                 .defines = defines_of(args, work.batches, kCentred),
+                 .width = work.batches.width,
+                 .groups = grid(ceil_div(work.rows, chunk), 1),
+                 .constants = {hal::word(work.n), hal::word(work.rows), hal::word(chunk)}};
+  command.defines.push_back(define("SUMS", sums.empty() ? 0 : 1));
+  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(whole_words(binding)));
+  command.bindings.push_back(writes(whole_words(args.outputs[0])));
+  for (const hal::Binding& binding : sums) command.bindings.push_back(writes(binding));
+  launch(args, command);
+}
+
 template <bool kCentred>
 void encode_grad(const EncodeArgs& args) {
-  const std::int64_t n = width_of(args.call), rows = rows_of(args.call);
-  const hal::Binding x = reads(args.inputs[0]), dy = reads(args.inputs[args.inputs.size() - 1]);
-  const hal::Binding rstd = reads(args.inputs[kCentred ? 3 : 2]);
-  if constexpr (kCentred) {
-    column_sum(args, 2, {x, reads(args.inputs[2]), rstd, dy}, rows, n, args.workspace, args.outputs[1]);
-    args.commands.barrier();
-    column_sum(args, 0, {dy}, rows, n, args.workspace, args.outputs[2]);
-  } else {
-    column_sum(args, 1, {x, rstd, dy}, rows, n, args.workspace, args.outputs[1]);
+  const std::int64_t pack = args.choice.params.at("pack");
+  const Backward work = backward_of(args.call, args.device.info(), pack);
+  const std::size_t outputs = args.outputs.size();
+  if (work.batches.held) {
+    std::vector<hal::Binding> sums;
+    for (std::size_t o = 1; o < outputs; ++o)
+      sums.push_back(work.chunks == 1
+                         ? args.outputs[o]
+                         : slice(args.workspace, static_cast<std::int64_t>(o - 1) * work.sums_bytes(),
+                                 work.chunks * work.n * 4));
+    encode_rows<kCentred>(args, work, sums);
+    if (work.chunks == 1) return;
+    const hal::Binding rest =
+        slice(args.workspace, work.outputs * work.sums_bytes(), column_chunks(work.chunks) * work.n * 4);
+    for (std::size_t o = 1; o < outputs; ++o) {
+      args.commands.barrier();
+      column_sum(args, {.inputs = {sums[o - 1]},
+                        .pack = pack > 1 && !args.device.info().is_cpu ? 4 : 1,
+                        .rows = work.chunks,
+                        .n = work.n,
+                        .workspace = rest,
+                        .out = args.outputs[o]});
+    }
+    return;
   }
+  // The sums over rows first: dx may take dy's place.
+  const hal::Binding x = args.inputs[0], dy = args.inputs[args.inputs.size() - 1];
+  const hal::Binding rstd = args.inputs[kCentred ? 3 : 2];
+  ColumnSum sum{.kind = kCentred ? 2 : 1,
+                .inputs = kCentred ? std::vector{x, args.inputs[2], rstd, dy} : std::vector{x, rstd, dy},
+                .dtype = args.call.inputs[0].dtype,
+                .pack = pack,
+                .rows = work.rows,
+                .n = work.n,
+                .workspace = args.workspace,
+                .out = args.outputs[1]};
+  column_sum(args, sum);
   args.commands.barrier();
-  Launch command{.kernel = "norm_grad",
-                 .defines = {{"CENTRED", kCentred ? "1" : "0"}},
-                 .width = row_width(args.device.info()),
-                 .groups = grid(rows, 1),
-                 .constants = {hal::word(n), hal::word(rows)}};
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
-  command.bindings.push_back(writes(args.outputs[0]));
-  launch(args, command);
+  if constexpr (kCentred) {
+    sum.kind = 0;
+    sum.inputs = {dy};
+    sum.out = args.outputs[2];
+    column_sum(args, sum);
+    args.commands.barrier();
+  }
+  encode_rows<kCentred>(args, work, {});
 }
 
 }  // namespace
 
 std::vector<kernels::OpVariants> norm_ops() {
+  const auto variant = [](std::string about, decltype(kernels::Variant::fit) fits,
+                          decltype(kernels::Variant::encode) encodes,
+                          decltype(kernels::Variant::alternatives) others) {
+    kernels::Variant made = simt_variant(std::move(about), fits, encodes, true);
+    made.alternatives = others;
+    return made;
+  };
   const std::string row = "one workgroup per row, folded by a fixed tree";
   const std::string grad = "one workgroup per row; the weight's gradient by chunks of rows in a fixed order";
-  return {{"rms_norm", {simt_variant(row, fit, encode<false>)}},
-          {"rms_norm_grad", {simt_variant(grad, fit_grad, encode_grad<false>)}},
-          {"layer_norm", {simt_variant(row, fit, encode<true>)}},
-          {"layer_norm_grad", {simt_variant(grad, fit_grad, encode_grad<true>)}}};
+  return {{"rms_norm", {variant(row, fit, encode<false>, alternatives)}},
+          {"rms_norm_grad", {variant(grad, fit_grad, encode_grad<false>, grad_alternatives)}},
+          {"layer_norm", {variant(row, fit, encode<true>, alternatives)}},
+          {"layer_norm_grad", {variant(grad, fit_grad, encode_grad<true>, grad_alternatives)}}};
 }
 
 }  // namespace meshloom::backends::simt

@@ -1,7 +1,9 @@
 // Sums in a fixed order: by column, in all, of squares.
 #include <algorithm>
+#include <array>
+#include <utility>
 
-#include "backends/simt/host/launch.h"
+#include "backends/simt/host/packs.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -33,9 +35,17 @@ Fit fit_total(const CallView& call, const hal::DeviceInfo& target) {
 Fit fit_reduce(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t n = columns_of(call);
   if (n == 1) return fit_total(call, target);
-  const std::string reason = unsupported_dtype(call);
-  if (!reason.empty()) return Fit::no(reason);
-  return Fit::yes({}, column_chunks(call.inputs[0].elements() / n) * n * 4);
+  Fit fit = fit_packs(call, target, std::array{n});
+  fit.workspace_bytes = column_chunks(call.inputs[0].elements() / n) * n * 4;
+  return fit;
+}
+
+std::vector<Fit> reduce_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  const std::int64_t n = columns_of(call);
+  if (n == 1) return {};
+  std::vector<Fit> others = other_packs(call, target, std::array{n});
+  for (Fit& fit : others) fit.workspace_bytes = column_chunks(call.inputs[0].elements() / n) * n * 4;
+  return others;
 }
 
 template <bool kSquare>
@@ -71,8 +81,13 @@ void encode_reduce(const EncodeArgs& args) {
   if (n == 1)
     encode_total<false>(args);
   else
-    column_sum(args, 0, {reads(args.inputs[0])}, args.call.inputs[0].elements() / n, n, args.workspace,
-               args.outputs[0]);
+    column_sum(args, {.inputs = {args.inputs[0]},
+                      .dtype = args.call.inputs[0].dtype,
+                      .pack = args.choice.params.at("pack"),
+                      .rows = args.call.inputs[0].elements() / n,
+                      .n = n,
+                      .workspace = args.workspace,
+                      .out = args.outputs[0]});
 }
 
 }  // namespace
@@ -81,32 +96,37 @@ std::int64_t column_chunks(std::int64_t rows) {
   return std::clamp<std::int64_t>(rows / kRowsPerChunk, 1, kChunks);
 }
 
-void column_sum(const EncodeArgs& args, int kind, std::vector<hal::Binding> inputs, std::int64_t rows,
-                std::int64_t n, hal::Binding workspace, hal::Binding out) {
-  const std::int64_t chunks = column_chunks(rows);
-  const std::int64_t chunk = ceil_div(rows, chunks);
+void column_sum(const EncodeArgs& args, const ColumnSum& sum) {
+  const std::int64_t n = sum.n, chunks = column_chunks(sum.rows), chunk = ceil_div(sum.rows, chunks);
   const std::uint32_t width = elementwise_width(args.device.info());
-  const auto groups = static_cast<std::uint32_t>(ceil_div(n, width));
-  inputs.push_back(writes(chunks == 1 ? out : slice(workspace, 0, chunks * n * 4)));
-  launch(args, {.kernel = "column_sum",
-                .defines = {{"KIND", std::to_string(kind)}},
-                .width = width,
-                .groups = {groups, static_cast<std::uint32_t>(chunks), 1},
-                .bindings = inputs,
-                .constants = {hal::word(n), hal::word(rows), hal::word(chunk)}});
+  const auto pass = [&](int kind, hal::DType dtype, std::int64_t pack, std::vector<hal::Binding> bindings,
+                        std::int64_t rows, std::int64_t count, std::int64_t of_chunk) {
+    launch(args, {.kernel = "column_sum",
+                  .defines = {define("KIND", kind), define("PACK", pack),
+                              define("NARROW", hal::is_low_precision(dtype) ? 1 : 0),
+                              define("X_TYPE", dtype_code(dtype))},
+                  .width = width,
+                  .groups = {static_cast<std::uint32_t>(ceil_div(n / pack, width)),
+                             static_cast<std::uint32_t>(count), 1},
+                  .bindings = std::move(bindings),
+                  .constants = {hal::word(n), hal::word(rows), hal::word(of_chunk)}});
+  };
+  const hal::Binding partial = chunks == 1 ? sum.out : slice(sum.workspace, 0, chunks * n * 4);
+  std::vector<hal::Binding> bindings;
+  for (const hal::Binding& input : sum.inputs) bindings.push_back(reads(whole_words(input)));
+  bindings.push_back(writes(partial));
+  pass(sum.kind, sum.dtype, sum.pack, bindings, sum.rows, chunks, chunk);
   if (chunks == 1) return;
   args.commands.barrier();
-  launch(args, {.kernel = "column_sum",
-                .defines = {{"KIND", "0"}},
-                .width = width,
-                .groups = {groups, 1, 1},
-                .bindings = {reads(slice(workspace, 0, chunks * n * 4)), writes(out)},
-                .constants = {hal::word(n), hal::word(chunks), hal::word(chunks)}});
+  const std::int64_t pack = sum.pack > 1 && !args.device.info().is_cpu ? 4 : 1;
+  pass(0, hal::DType::f32, pack, {reads(partial), writes(sum.out)}, chunks, 1, chunks);
 }
 
 std::vector<kernels::OpVariants> reduce_sum_ops() {
-  return {{"reduce_sum",
-           {simt_variant("two passes of strided sums in a fixed order", fit_reduce, encode_reduce)}},
+  kernels::Variant reduce =
+      simt_variant("two passes of strided sums in a fixed order", fit_reduce, encode_reduce, true);
+  reduce.alternatives = reduce_alternatives;
+  return {{"reduce_sum", {reduce}},
           {"square_sum",
            {simt_variant("two passes of strided sums in a fixed order", fit_total, encode_total<true>)}}};
 }
