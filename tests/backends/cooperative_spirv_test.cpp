@@ -74,6 +74,8 @@ Words compiled(const std::string& k, const std::string& n = "2") {
           ") const uint K = 16;\n"
           "shared uvec4 a[32], b[32]; shared float c[256];\n"
           "void main() {\n"
+          "  a[gl_LocalInvocationIndex] = uvec4(1u);\n"
+          "  barrier();\n"
           "  fcoopmatNV<16, gl_ScopeSubgroup, M, K> x;\n"
           "  fcoopmatNV<16, gl_ScopeSubgroup, K, N> y;\n"
           "  fcoopmatNV<32, gl_ScopeSubgroup, M, N> z = fcoopmatNV<32, gl_ScopeSubgroup, M, N>(0.0);\n"
@@ -84,8 +86,8 @@ Words compiled(const std::string& k, const std::string& n = "2") {
       "test", hal::DiskCache({}));
 }
 
-constexpr std::uint32_t kTypeFloat = 22, kTypeMatrix = 4456, kLoad = 4457, kStore = 4458, kMulAdd = 4459,
-                        kFMul = 133, kFDiv = 136;
+constexpr std::uint32_t kTypeFloat = 22, kConstant = 43, kControlBarrier = 224, kTypeMatrix = 4456,
+                        kLoad = 4457, kStore = 4458, kMulAdd = 4459, kFMul = 133, kFDiv = 136;
 
 TEST(CooperativeSpirv, BecomesKhr) {
   const Words words = compiled("3");
@@ -101,6 +103,25 @@ TEST(CooperativeSpirv, BecomesKhr) {
   for (std::uint32_t nv = 5358; nv <= 5362; ++nv) EXPECT_EQ(found.count(nv), 0u) << nv;
   const auto bound = words[3];
   for (std::uint32_t id : found[kTypeMatrix].last) EXPECT_LT(id, bound);
+}
+
+// The value of a constant, 0 for one that is not there.
+std::uint32_t value_of(const Words& words, std::uint32_t id) {
+  for (std::size_t at = 5; at < words.size(); at += words[at] >> 16)
+    if ((words[at] & 0xffff) == kConstant && words[at + 2] == id) return words[at + 3];
+  return 0;
+}
+
+TEST(CooperativeSpirv, BarriersMakeAvailableAndVisibleWhatAccessesDoNot) {
+  constexpr std::uint32_t kNonPrivate = 0x20, kMakesAvailableAndVisible = 0x6000, kWorkgroupMemory = 0x100;
+  const Words words = compiled("3");
+  auto found = count(words);
+  EXPECT_EQ(found[kLoad].last.back(), kNonPrivate);
+  EXPECT_EQ(found[kStore].last.back(), kNonPrivate);
+  ASSERT_EQ(found[kControlBarrier].times, 1);
+  const std::uint32_t semantics = value_of(words, found[kControlBarrier].last[2]);
+  EXPECT_EQ(semantics & kMakesAvailableAndVisible, kMakesAvailableAndVisible);
+  EXPECT_EQ(semantics & kWorkgroupMemory, kWorkgroupMemory);
 }
 
 TEST(CooperativeSpirv, NothingElseIsTouched) {

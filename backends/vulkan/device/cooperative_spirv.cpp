@@ -24,9 +24,12 @@ enum Op : std::uint32_t {
   kConstantTrue = 41,
   kConstantFalse = 42,
   kConstant = 43,
+  kLoadPointer = 61,
+  kStorePointer = 62,
   kFMul = 133,
   kFDiv = 136,
   kDecorate = 71,
+  kControlBarrier = 224,
   kTypeMatrix = 4456,  // ...KHR
   kLoad = 4457,
   kStore = 4458,
@@ -41,6 +44,9 @@ enum Op : std::uint32_t {
 constexpr std::uint32_t kMatrixNV = 5357, kMatrixKHR = 6022, kBFloat16Type = 5116, kBFloat16Matrix = 5118;
 constexpr std::uint32_t kAllSigned = 15;  // cooperative matrix operands: A, B, C and the result
 constexpr std::uint32_t kSpecId = 1, kHeader = 5;
+// Memory operands of an access, in the order of their operands, and semantics of a barrier.
+constexpr std::uint32_t kAligned = 0x2, kMakeAvailable = 0x8, kMakeVisible = 0x10;
+constexpr std::uint32_t kBarrierMakesAvailableAndVisible = 0x2000 | 0x4000;
 constexpr std::uint32_t kM = 1, kN = 2, kK = 3, kKOfBFloat16 = 4;
 
 // Calls function(opcode, operands) for every instruction.
@@ -82,6 +88,7 @@ class Rewriter {
       if (op == kTypeInt && args[1] == 32 && args[2] == 0) uint_ = args[0];
       if (op == kTypeInt && args[2] == 1) signed_.insert(args[0]);
       if (op == kTypeMatrixNV) bfloat16_ = bfloat16_ || holds_bfloat16(args);
+      if (op == kControlBarrier) semantics_.insert({args[2], 0});
     });
   }
 
@@ -129,13 +136,27 @@ class Rewriter {
     return constants_.at(found->second ? 1 : 0);
   }
 
+  // Emits an access whose memory operands begin at `at`, without making it available or visible: barriers do that once, and
+  // drivers would wait for each access before the next.
+  void emit_access(std::uint32_t op, Words operands, std::size_t at) {
+    if (at < operands.size()) {
+      std::size_t scope = at + 1 + (operands[at] & kAligned ? 1 : 0);
+      for (const std::uint32_t bit : {kMakeAvailable, kMakeVisible}) {
+        if (!(operands[at] & bit)) continue;
+        operands[at] &= ~bit;
+        operands.erase(operands.begin() + static_cast<std::ptrdiff_t>(scope));
+      }
+    }
+    emit(out_, op, operands);
+  }
+
   void rewrite(std::uint32_t op, std::span<const std::uint32_t> args) {
     const auto with_layout = [&](std::uint32_t as, std::size_t fixed) {
       // ..., stride, flag, [memory operands] -> ..., layout, stride, [memory operands]
       Words operands(args.begin(), args.end());
       operands[fixed] = layout_of(args[fixed + 1]);
       operands[fixed + 1] = args[fixed];
-      emit(out_, as, operands);
+      emit_access(as, std::move(operands), fixed + 2);
     };
     switch (op) {
       case kCapability:
@@ -163,6 +184,19 @@ class Rewriter {
         }
         return emit(out_, kTypeMatrix, {args[0], component, args[2], args[3], args[4], constant(use(args))});
       }
+      case kConstant:
+        emit(out_, op, args);
+        if (const auto found = semantics_.find(args[1]); found != semantics_.end()) {
+          found->second = next_++;
+          emit(out_, op, {args[0], found->second, args[2] | kBarrierMakesAvailableAndVisible});
+        }
+        return;
+      case kControlBarrier:
+        return emit(out_, op, {args[0], args[1], semantics_.at(args[2])});
+      case kLoadPointer:
+        return emit_access(op, {args.begin(), args.end()}, 3);
+      case kStorePointer:
+        return emit_access(op, {args.begin(), args.end()}, 2);
       case kLoadNV:
         return with_layout(kLoad, 3);
       case kStoreNV:
@@ -187,9 +221,11 @@ class Rewriter {
   std::uint32_t next_, uint_ = 0, bfloat16_type_ = 0;
   bool uses_ = false, bfloat16_ = false;
   std::map<std::uint32_t, std::uint32_t> spec_, constants_;  // id -> SpecId; value -> id
-  std::set<std::uint32_t> matrices_;                         // ids of their types
-  std::set<std::uint32_t> signed_;                           // ids of signed integers and of matrices of them
-  std::map<std::uint32_t, bool> layout_;                     // id of a flag -> column-major
+  std::map<std::uint32_t, std::uint32_t>
+      semantics_;                         // id of a barrier's semantics -> of those that replace it
+  std::set<std::uint32_t> matrices_;      // ids of their types
+  std::set<std::uint32_t> signed_;        // ids of signed integers and of matrices of them
+  std::map<std::uint32_t, bool> layout_;  // id of a flag -> column-major
 };
 
 }  // namespace

@@ -36,8 +36,9 @@ std::string first_lines(const char* log) {
 std::vector<std::uint32_t> compile_glsl(const std::string& source, const std::string& where,
                                         const hal::DiskCache& cache) {
   const glslang::Version version = glslang::GetVersion();
-  const std::string key = "spirv 1.5, KHR matrices\nglslang " + std::to_string(version.major) + "." +
-                          std::to_string(version.minor) + "." + std::to_string(version.patch) + "\n" + source;
+  const std::string key = "spirv 1.5, KHR matrices, barriers\nglslang " + std::to_string(version.major) +
+                          "." + std::to_string(version.minor) + "." + std::to_string(version.patch) + "\n" +
+                          source;
   std::vector<std::uint32_t> words;
   if (const auto bytes = cache.load("spv", key); bytes && bytes->size() % 4 == 0) {
     words.resize(bytes->size() / 4);

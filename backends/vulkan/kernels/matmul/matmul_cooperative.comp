@@ -1,8 +1,10 @@
 // Matmul of 16-bit floats on the matrix unit. A workgroup of SUBGROUPS_M x SUBGROUPS_N subgroups computes BM x BN of C,
-// each of them MATRICES_M x MATRICES_N matrices. Tiles of A and B, BK deep, go through workgroup memory as they lie in device memory: row by
-// row, eight elements to a word of 16 bytes; the next ones are on their way while these are multiplied.
-// WIDE_A, WIDE_B: rows in device memory are multiples of eight elements. C_TYPE: 0 is f32, 1 bf16, 2 f16.
+// each of them MATRICES_M x MATRICES_N matrices. Tiles of A and B, BK deep, go through workgroup memory (operand_tile.inc); the
+// next ones are on their way while these are multiplied.
+// WIDE_A, WIDE_B, WIDE_C: rows in device memory are multiples of eight elements. WHOLE_STEPS: K is a multiple of BK, so that
+// nothing need be replaced by zeros. C_TYPE: 0 is f32, 1 bf16, 2 f16.
 #include "cooperative.inc"
+#include "operand_tile.inc"
 #if C_TYPE
 #define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, uint16_t, residual) \
   X(4, W, uint16_t, c) X(5, R, float, before)
@@ -12,138 +14,172 @@
 #endif
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
+#include "matmul_epilogue_wide.inc"
 
 #define BM (SUBGROUPS_M * MATRICES_M * MATRIX_M)
 #define BN (SUBGROUPS_N * MATRICES_N * MATRIX_N)
-// A tile's rows and columns are those of device memory.
-#if TRANS_A
-#define ROWS_A BK
-#define COLUMNS_A BM
+#define WORDS (BK / 8)
+#define PAIRS (BK / 2)
+// A whose rows are those of K is turned, and so is B.
+#define TURN_A TRANS_A
+#define TURN_B (1 - TRANS_B)
+#if TURN_A
+#define TILE_A TURNED_WORDS(BM, WORDS, MATRIX_M)
+#define ROW_OF_A(row) TURNED_ROW(row, WORDS, MATRIX_M)
 #else
-#define ROWS_A BM
-#define COLUMNS_A BK
+#define TILE_A (BM * ROW_STRIDE(WORDS))
+#define ROW_OF_A(row) ((row) * ROW_STRIDE(WORDS))
 #endif
-#if TRANS_B
-#define ROWS_B BN
-#define COLUMNS_B BK
+#if TURN_B
+#define TILE_B TURNED_WORDS(BN, WORDS, MATRIX_N)
+#define ROW_OF_B(row) TURNED_ROW(row, WORDS, MATRIX_N)
 #else
-#define ROWS_B BK
-#define COLUMNS_B BN
+#define TILE_B (BN * ROW_STRIDE(WORDS))
+#define ROW_OF_B(row) ((row) * ROW_STRIDE(WORDS))
 #endif
-// In words of eight; one more than needed, so that the rows of a matrix begin in different banks.
-#define WORDS_A (COLUMNS_A / 8)
-#define WORDS_B (COLUMNS_B / 8)
-#define STRIDE_A (WORDS_A + 1)
-#define STRIDE_B (WORDS_B + 1)
-#define EACH_A ((ROWS_A * WORDS_A + WG_X - 1) / WG_X)
-#define EACH_B ((ROWS_B * WORDS_B + WG_X - 1) / WG_X)
-// Where word `at` of a tile begins, and its step of K.
-#define ROW_A(at) int((at) / WORDS_A)
-#define COLUMN_A(at) (int((at) % WORDS_A) * 8)
-#define ROW_B(at) int((at) / WORDS_B)
-#define COLUMN_B(at) (int((at) % WORDS_B) * 8)
-#if TRANS_A
-#define STEP_A ROW_A
+// The sums of a subgroup go through workgroup memory by strips of MATRIX_M rows, in words of four.
+#define STRIP_STRIDE (MATRICES_N * MATRIX_N / 4 + 1)
+#define STRIP_ITEMS (MATRIX_M * MATRICES_N * MATRIX_N / 8)
+#define STRIPS (SUBGROUPS_M * SUBGROUPS_N * MATRIX_M * STRIP_STRIDE)
+#define LARGER(x, y) ((x) > (y) ? (x) : (y))
+#define SHARED(X) X(uvec4, tiles, LARGER(TILE_A + TILE_B, STRIPS))
+
+// What an invocation loads of a tile: words of rows along K, or units of two words that are turned.
+#define UNITS(turned, side) (turned != 0 ? TURNED_UNITS(PAIRS, (side) / 8) : (side) * WORDS)
+#define EACH(turned, side) ((UNITS(turned, side) + WG_X - 1) / WG_X)
+#define HELD(turned, side) (EACH(turned, side) * (1 + turned))
+// The place of the invocation's load e: x is a row of the tile, or the first of eight; y the step of K.
+FN ivec2 place_of(int e, int turned, int side) {
+  uint at = uint(LOCAL_ID(0)) + uint(e * WG_X);
+  if (UNITS(turned, side) % WG_X != 0) at = min(at, uint(UNITS(turned, side) - 1));
+  if (turned == 0) return ivec2(at / uint(WORDS), at % uint(WORDS) * 8u);
+  ivec2 unit = turned_unit(at, uint(PAIRS), uint(side / 8));
+  return ivec2(unit.y * 8, unit.x * 2);
+}
+#define IS_OWN(e, turned, side, row) \
+  ((UNITS(turned, side) % WG_X == 0 || LOCAL_ID(0) + e * WG_X < UNITS(turned, side)) && ((side) % 32 == 0 || row < side))
+
+// The words of the tile that begins at step k_at, of an operand of `rows` rows of M or N, of which the tile's first is r0. `first` has
+// the word of each load at step 0, for whole steps that at its own step: then the loop adds only what is the same for all.
+#define FIRST_WORD(e, turned, side, base, r0, rows)                                                           \
+  (turned != 0 ? ((base) >> 3) + IMIN(((r0) + place_of(e, turned, side).x) >> 3, ((rows) >> 3) - 1) +         \
+                     WHOLE_STEPS * place_of(e, turned, side).y * ((rows) >> 3)                                \
+               : ((base) + IMIN((r0) + place_of(e, turned, side).x, (rows) - 1) * k +                         \
+                  WHOLE_STEPS * place_of(e, turned, side).y) >> 3)
+#if WHOLE_STEPS
+#define STEP_OF(e, turned, side, k_at, last) (k_at)
 #else
-#define STEP_A COLUMN_A
+#define STEP_OF(e, turned, side, k_at, last) IMIN((k_at) + place_of(e, turned, side).y, last)
 #endif
-#if TRANS_B
-#define STEP_B COLUMN_B
+#define FETCH_WIDE(held, first, turned, side, name, rows, k_at)                                               \
+  UNROLL for (int e = 0; e < EACH(turned, side); ++e) {                                                       \
+    if (turned != 0) {                                                                                        \
+      held[2 * e] = LOAD_WORD(name, first[e] + STEP_OF(e, turned, side, k_at, k - 1) * ((rows) >> 3));        \
+      held[2 * e + 1] = LOAD_WORD(name, first[e] + STEP_OF(e, turned, side, (k_at) + 1, k - 1) * ((rows) >> 3)); \
+    } else {                                                                                                  \
+      held[e] = LOAD_WORD(name, first[e] + (STEP_OF(e, turned, side, k_at, k - 8) >> 3));                     \
+    }                                                                                                         \
+  }
+#define FETCH_NARROW(held, turned, side, name, base, r0, rows, k_at)                                          \
+  UNROLL for (int e = 0; e < EACH(turned, side); ++e) {                                                       \
+    ivec2 mesh_place = place_of(e, turned, side);                                                             \
+    if (turned != 0) {                                                                                        \
+      FETCH(held[2 * e], name, base, (k_at) + mesh_place.y, k_last, (r0) + mesh_place.x, rows, rows)          \
+      FETCH(held[2 * e + 1], name, base, (k_at) + mesh_place.y + 1, k_last, (r0) + mesh_place.x, rows, rows)  \
+    } else {                                                                                                  \
+      FETCH(held[e], name, base, (r0) + mesh_place.x, rows, (k_at) + mesh_place.y, k_last, k)                 \
+    }                                                                                                         \
+  }
+#define OR_ZERO(word, step) (WHOLE_STEPS != 0 || (step) < k_last ? word : uvec4(0u))
+#define WRITE_TILE(held, turned, side, at, ROW_OF, k0)                                                        \
+  UNROLL for (int e = 0; e < EACH(turned, side); ++e) {                                                       \
+    ivec2 mesh_place = place_of(e, turned, side);                                                             \
+    if (IS_OWN(e, turned, side, mesh_place.x)) {                                                              \
+      if (turned != 0) {                                                                                      \
+        uvec4 mesh_first = OR_ZERO(held[2 * e], (k0) + mesh_place.y);                                         \
+        uvec4 mesh_second = OR_ZERO(held[2 * e + 1], (k0) + mesh_place.y + 1);                                \
+        WRITE_TURNED(tiles, (at) + ROW_OF(mesh_place.x), WORDS, QUOTIENT(mesh_place.y, 2), mesh_first, mesh_second)    \
+      } else {                                                                                                \
+        tiles[(at) + ROW_OF(mesh_place.x) + QUOTIENT(mesh_place.y, 8)] = OR_ZERO(held[e], (k0) + mesh_place.y);        \
+      }                                                                                                       \
+    }                                                                                                         \
+  }
+#if WIDE_A
+#define FETCH_A(k_at) FETCH_WIDE(next_a, first_a, TURN_A, BM, a, m, k_at)
 #else
-#define STEP_B ROW_B
+#define FETCH_A(k_at) FETCH_NARROW(next_a, TURN_A, BM, a, base_a, m0, m, k_at)
 #endif
-// Word `at` of the tiles that begin at step k_at.
-#if WIDE_A && TRANS_A
-#define FETCH_A(word, at, k_at) FETCH_AT_EDGE(word, a, base_a, k_at + ROW_A(at), k, m0 + COLUMN_A(at), m, m)
-#elif WIDE_A
-#define FETCH_A(word, at, k_at) FETCH_AT_EDGE(word, a, base_a, m0 + ROW_A(at), m, k_at + COLUMN_A(at), k, k)
-#elif TRANS_A
-#define FETCH_A(word, at, k_at) FETCH(word, a, base_a, k_at + ROW_A(at), k_last, m0 + COLUMN_A(at), m, m)
+#if WIDE_B
+#define FETCH_B(k_at) FETCH_WIDE(next_b, first_b, TURN_B, BN, b, n, k_at)
 #else
-#define FETCH_A(word, at, k_at) FETCH(word, a, base_a, m0 + ROW_A(at), m, k_at + COLUMN_A(at), k_last, k)
+#define FETCH_B(k_at) FETCH_NARROW(next_b, TURN_B, BN, b, base_b, n0, n, k_at)
 #endif
-#if WIDE_B && TRANS_B
-#define FETCH_B(word, at, k_at) FETCH_AT_EDGE(word, b, base_b, n0 + ROW_B(at), n, k_at + COLUMN_B(at), k, k)
-#elif WIDE_B
-#define FETCH_B(word, at, k_at) FETCH_AT_EDGE(word, b, base_b, k_at + ROW_B(at), k, n0 + COLUMN_B(at), n, n)
-#elif TRANS_B
-#define FETCH_B(word, at, k_at) FETCH(word, b, base_b, n0 + ROW_B(at), n, k_at + COLUMN_B(at), k_last, k)
-#else
-#define FETCH_B(word, at, k_at) FETCH(word, b, base_b, k_at + ROW_B(at), k_last, n0 + COLUMN_B(at), n, n)
-#endif
-#define FETCH_TILES(k_at)                                                                \
-  UNROLL for (int e = 0; e < EACH_A; ++e) FETCH_A(next_a[e], uint(id) + uint(e * WG_X), k_at) \
-  UNROLL for (int e = 0; e < EACH_B; ++e) FETCH_B(next_b[e], uint(id) + uint(e * WG_X), k_at)
-#define SHARED(X) X(uvec4, tile_a, (ROWS_A * STRIDE_A)) X(uvec4, tile_b, (ROWS_B * STRIDE_B)) \
-  X(float, patches, (SUBGROUPS_M * SUBGROUPS_N * MATRIX_M * MATRIX_N))
 
 KERNEL_BEGIN
-  int id = LOCAL_ID(0);
   int n0 = GROUP_ID(0) * BN;
   int m0 = GROUP_ID(1) * BM;
   OWN_K_RANGE(BK)
   int own = int(gl_SubgroupID);
   int lane = int(gl_SubgroupInvocationID);
-  int m_own = own / SUBGROUPS_N * MATRICES_M * MATRIX_M;
-  int n_own = own % SUBGROUPS_N * MATRICES_N * MATRIX_N;
+  int m_own = QUOTIENT(own, SUBGROUPS_N) * MATRICES_M * MATRIX_M;
+  int n_own = REST(own, SUBGROUPS_N) * MATRICES_N * MATRIX_N;
   int base_a = batch * m * k;
   int base_b = batch * k * n;
-  uvec4 next_a[EACH_A];
-  uvec4 next_b[EACH_B];
+#if WIDE_A
+  int first_a[EACH(TURN_A, BM)];
+  UNROLL for (int e = 0; e < EACH(TURN_A, BM); ++e) first_a[e] = FIRST_WORD(e, TURN_A, BM, base_a, m0, m);
+#endif
+#if WIDE_B
+  int first_b[EACH(TURN_B, BN)];
+  UNROLL for (int e = 0; e < EACH(TURN_B, BN); ++e) first_b[e] = FIRST_WORD(e, TURN_B, BN, base_b, n0, n);
+#endif
+  uvec4 next_a[HELD(TURN_A, BM)];
+  uvec4 next_b[HELD(TURN_B, BN)];
   MatrixSum sums[MATRICES_M * MATRICES_N];
   UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = MatrixSum(0.0f);
-  FETCH_TILES(k_first)
+  // Behind the last step the last one is loaded again: a branch around the loads would wait for them.
+  int k_next = IMIN(k_first, k - (WHOLE_STEPS != 0 ? BK : 1));
+  FETCH_A(k_next)
+  FETCH_B(k_next)
   for (int k0 = k_first; k0 < k_last; k0 += BK) {
     BARRIER();
     // Steps from k_last on are zeros; rows beyond M and N are not written to C.
-    UNROLL for (int e = 0; e < EACH_A; ++e) {
-      uint at = uint(id) + uint(e * WG_X);
-      if (ROWS_A * WORDS_A % WG_X == 0 || at < ROWS_A * WORDS_A)
-        tile_a[ROW_A(at) * STRIDE_A + int(at % WORDS_A)] = k0 + STEP_A(at) < k_last ? next_a[e] : uvec4(0u);
-    }
-    UNROLL for (int e = 0; e < EACH_B; ++e) {
-      uint at = uint(id) + uint(e * WG_X);
-      if (ROWS_B * WORDS_B % WG_X == 0 || at < ROWS_B * WORDS_B)
-        tile_b[ROW_B(at) * STRIDE_B + int(at % WORDS_B)] = k0 + STEP_B(at) < k_last ? next_b[e] : uvec4(0u);
-    }
+    WRITE_TILE(next_a, TURN_A, BM, 0, ROW_OF_A, k0)
+    WRITE_TILE(next_b, TURN_B, BN, TILE_A, ROW_OF_B, k0)
     BARRIER();
-    // Also behind the last step: a branch around the loads would wait for them.
-    FETCH_TILES(k0 + BK)
+    k_next = WHOLE_STEPS != 0 ? IMIN(k0 + BK, k - BK) : k0 + BK;
+    FETCH_A(k_next)
+    FETCH_B(k_next)
     UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
+      // Keeps the loads of a step behind the products of the one before, whose registers they take.
+      if (j > 0) subgroupBarrier();
       MatrixA x[MATRICES_M];
       MatrixB y[MATRICES_N];
-      UNROLL for (int i = 0; i < MATRICES_M; ++i) {
-        int row = m_own + i * MATRIX_M;
-#if TRANS_A
-        coopMatLoadNV(x[i], tile_a, j * STRIDE_A + row / 8, STRIDE_A, true);
-#else
-        coopMatLoadNV(x[i], tile_a, row * STRIDE_A + j / 8, STRIDE_A, false);
-#endif
-      }
-      UNROLL for (int i = 0; i < MATRICES_N; ++i) {
-        int column = n_own + i * MATRIX_N;
-#if TRANS_B
-        coopMatLoadNV(y[i], tile_b, column * STRIDE_B + j / 8, STRIDE_B, true);
-#else
-        coopMatLoadNV(y[i], tile_b, j * STRIDE_B + column / 8, STRIDE_B, false);
-#endif
-      }
+      UNROLL for (int i = 0; i < MATRICES_M; ++i)
+        coopMatLoadNV(x[i], tiles, ROW_OF_A(m_own + i * MATRIX_M) + j / 8, ROW_STRIDE(WORDS), false);
+      UNROLL for (int i = 0; i < MATRICES_N; ++i)
+        coopMatLoadNV(y[i], tiles, TILE_A + ROW_OF_B(n_own + i * MATRIX_N) + j / 8, ROW_STRIDE(WORDS), true);
       UNROLL for (int r = 0; r < MATRICES_M; ++r)
         UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
     }
   }
-  // Which invocation holds which element is the driver's secret: each matrix goes through workgroup memory.
-  int patch_at = own * MATRIX_M * MATRIX_N;
+  // Which invocation holds which element is the driver's secret: sums go through workgroup memory, a strip at a time.
+  BARRIER();
+  int strip = own * MATRIX_M * STRIP_STRIDE;
   UNROLL for (int r = 0; r < MATRICES_M; ++r) {
-    UNROLL for (int s = 0; s < MATRICES_N; ++s) {
-      BARRIER();
-      coopMatStoreNV(sums[r * MATRICES_N + s], patches, patch_at, MATRIX_N, false);
-      BARRIER();
-      for (int e = lane; e < MATRIX_M * MATRIX_N; e += LANES_OF_SUBGROUP) {
-        int row = m0 + m_own + r * MATRIX_M + e / MATRIX_N;
-        int column = n0 + n_own + s * MATRIX_N + e % MATRIX_N;
-        if (row < m && column < n) FINISH(patches[patch_at + e], column, (matrix * m + row) * n + column)
-      }
+    subgroupBarrier();
+    UNROLL for (int s = 0; s < MATRICES_N; ++s)
+      coopMatStoreNV(sums[r * MATRICES_N + s], tiles, strip + s * MATRIX_N / 4, STRIP_STRIDE, false);
+    subgroupBarrier();
+    UNROLL for (int q = 0; q < STRIP_ITEMS; q += LANES_OF_SUBGROUP) {
+      int place = QUOTIENT(q + lane, MATRICES_N * MATRIX_N / 8);
+      int word = REST(q + lane, MATRICES_N * MATRIX_N / 8) * 2;
+      int row = m0 + m_own + r * MATRIX_M + place;
+      int column = n0 + n_own + word * 4;
+      uvec4 left = tiles[strip + place * STRIP_STRIDE + word];
+      uvec4 right = tiles[strip + place * STRIP_STRIDE + word + 1];
+      if (row < m && column < n && (STRIP_ITEMS % LANES_OF_SUBGROUP == 0 || q + lane < STRIP_ITEMS))
+        FINISH_EIGHT(left, right, column, (matrix * m + row) * n + column)
     }
   }
 KERNEL_END

@@ -1,4 +1,5 @@
 // Matmul of 16-bit floats on the matrix unit.
+#include <algorithm>
 #include <utility>
 
 #include "backends/simt/kernels/matmul/split_k.h"
@@ -12,12 +13,18 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 
-// Both tiles in either layout, each row with a word of eight elements more, and a matrix of sums per
-// subgroup.
+// Of a tile of `rows` rows along K (operand_tile.inc).
+std::int64_t operand_bytes(const MatrixTile& tile, std::int64_t rows, std::int64_t matrix, bool turned) {
+  const std::int64_t stride = tile.bk / 8 | 1;
+  return 16 * (rows * stride + (turned ? rows / matrix * 2 : 0));
+}
+
+// Both tiles, or the strips of sums that go through the same memory at the end.
 std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d) {
-  const std::int64_t a = d.trans_a ? tile.bk * (tile.bm() + 8) : tile.bm() * (tile.bk + 8);
-  const std::int64_t b = d.trans_b ? tile.bn() * (tile.bk + 8) : tile.bk * (tile.bn() + 8);
-  return 2 * (a + b) + tile.patch_bytes();
+  const std::int64_t strips = tile.rows * tile.columns * tile.shape.m * (tile.fn * tile.shape.n / 4 + 1);
+  return std::max(operand_bytes(tile, tile.bm(), tile.shape.m, d.trans_a) +
+                      operand_bytes(tile, tile.bn(), tile.shape.n, !d.trans_b),
+                  16 * strips);
 }
 
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
@@ -70,7 +77,7 @@ kernels::Variant matmul_cooperative() {
           .kinds = {hal::ProfileKind::gpu},
           .about =
               "16-bit floats on the matrix unit: a subgroup multiplies whole "
-              "matrices, read from memory as they lie there",
+              "matrices, which are turned on their way into workgroup memory where they do not run along K",
           .fit = fit,
           .encode = encode,
           .alternatives = alternatives,
