@@ -30,9 +30,9 @@ Fit fit_pack(const CallView& call, const hal::DeviceInfo& target, std::int64_t p
   return reason.empty() ? Fit::yes({{"pack", pack}}) : Fit::no(reason);
 }
 
-// Compilers for CPUs make wider vectors of single floats than a pack has.
-bool gains(const CallView& call, const hal::DeviceInfo& target) {
-  return !target.is_cpu || kernels::any_low_precision(call);
+bool gains(const CallView& call, const hal::DeviceInfo& target, HostForm host) {
+  return !target.is_cpu || kernels::any_low_precision(call) ||
+         (host == HostForm::packs && target.backend == "opencl");
 }
 
 }  // namespace
@@ -41,16 +41,17 @@ std::int64_t wide_pack(const CallView& call, const hal::DeviceInfo& target) {
   return target.is_cpu || kernels::any_low_precision(call) ? 8 : 4;
 }
 
-Fit fit_packs(const CallView& call, const hal::DeviceInfo& target, std::span<const std::int64_t> extents) {
+Fit fit_packs(const CallView& call, const hal::DeviceInfo& target, std::span<const std::int64_t> extents,
+              HostForm host) {
   const std::int64_t wide = wide_pack(call, target);
-  return fit_pack(call, target, divides(wide, extents) && gains(call, target) ? wide : 1);
+  return fit_pack(call, target, divides(wide, extents) && gains(call, target, host) ? wide : 1);
 }
 
 std::vector<Fit> other_packs(const CallView& call, const hal::DeviceInfo& target,
-                             std::span<const std::int64_t> extents) {
+                             std::span<const std::int64_t> extents, HostForm host) {
   const std::int64_t wide = wide_pack(call, target);
   if (!divides(wide, extents)) return {};
-  Fit other = fit_pack(call, target, gains(call, target) ? 1 : wide);
+  Fit other = fit_pack(call, target, gains(call, target, host) ? 1 : wide);
   return other.ok ? std::vector{std::move(other)} : std::vector<Fit>{};
 }
 

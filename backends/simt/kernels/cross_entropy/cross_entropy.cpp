@@ -15,11 +15,11 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  return fit_packs(call, target, std::array{call.inputs[0].dim(1)});
+  return fit_packs(call, target, std::array{call.inputs[0].dim(1)}, HostForm::packs);
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
-  return other_packs(call, target, std::array{call.inputs[0].dim(1)});
+  return other_packs(call, target, std::array{call.inputs[0].dim(1)}, HostForm::packs);
 }
 
 std::vector<hal::Define> defines_of(const EncodeArgs& args) {

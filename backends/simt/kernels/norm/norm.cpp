@@ -19,11 +19,11 @@ std::int64_t rows_of(const CallView& call) { return call.inputs[0].elements() / 
 constexpr std::int64_t kHeld = 32, kHeldBackward = 16;
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  return fit_packs(call, target, std::array{width_of(call)});
+  return fit_packs(call, target, std::array{width_of(call)}, HostForm::packs);
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
-  return other_packs(call, target, std::array{width_of(call)});
+  return other_packs(call, target, std::array{width_of(call)}, HostForm::packs);
 }
 
 // The weight's gradient, and the bias's: where rows are held, a workgroup adds up some of them, and column_sum those sums.
