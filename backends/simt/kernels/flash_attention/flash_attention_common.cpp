@@ -188,6 +188,11 @@ std::int64_t present_bits(const kernels::AttentionDims& dims) {
          (dims.bitmask_heads ? 512 : 0);
 }
 
+std::int64_t present_options(const kernels::AttentionDims& dims) {
+  return present_bits(dims) | (dims.left < kernels::kUnlimited ? 1024 : 0) |
+         (dims.right < kernels::kUnlimited ? 2048 : 0);
+}
+
 void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
                          std::int64_t at) {
   for (const std::int64_t number :

@@ -48,6 +48,8 @@ void copy_extras(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
 // The optional inputs that a call has, and which of them batch rows and heads have of their own, as attention_extras.inc numbers
 // them.
 std::int64_t present_bits(const kernels::AttentionDims& dims);
+// The same as a constant of kernels that are compiled for it, with bits for the limits of the window (LIMIT_LEFT, LIMIT_RIGHT).
+std::int64_t present_options(const kernels::AttentionDims& dims);
 // Adds the constants of extras, from `left` on; the optional inputs begin at byte `at` of their binding.
 void add_extra_constants(std::vector<hal::Word>& constants, const kernels::AttentionDims& dims,
                          std::int64_t at);

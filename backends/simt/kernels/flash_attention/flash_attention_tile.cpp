@@ -89,12 +89,6 @@ Fit fit_tiles(const CallView& call, const hal::DeviceInfo& target) {
   return Fit::yes(tile.params(), workspace);
 }
 
-// The options of a call, as constants of a kernel.
-std::int64_t present(const AttentionDims& d) {
-  return present_bits(d) | (d.left < kernels::kUnlimited ? 1024 : 0) |
-         (d.right < kernels::kUnlimited ? 2048 : 0);
-}
-
 // A kernel over own rows of `heads` heads, `length` rows each.
 Launch over_own_rows(const EncodeArgs& args, const AttentionDims& d, const std::string& kernel,
                      std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
@@ -104,7 +98,7 @@ Launch over_own_rows(const EncodeArgs& args, const AttentionDims& d, const std::
                  .defines = {define("D", d.d),
                              define("DV", d.dv),
                              define("EXTRAS", extras),
-                             define("PRESENT", present(d)),
+                             define("PRESENT", present_options(d)),
                              {"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"},
                              define("ROWS", tile.rows),
                              define("COLUMNS", tile.columns),

@@ -12,9 +12,27 @@
 #define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
 #include "attention_matrix.inc"
-#define SHARED(X) X(uvec4, tile_q, (OWN_ROWS * STRIDE_D)) X(uvec4, tile_k, (BC * STRIDE_D)) X(uvec4, tile_v, (BC * STRIDE_DV)) \
-  X(uvec4, scores, (OWN_ROWS * SCORE_STRIDE)) X(float, rescales, (OWN_ROWS * MATRIX_N)) X(float, group_max, (OWN_ROWS * GROUPS)) \
-  X(float, group_sums, (OWN_ROWS * GROUPS)) X(float, row_max, (OWN_ROWS)) X(float, row_sum, (OWN_ROWS))
+#include "attention_matrix_mask.inc"
+#extension GL_KHR_shader_subgroup_shuffle : require
+// Queries stay in registers where there is room (OWN_X_HELD), else in workgroup memory.
+#define K_AT 0
+#define V_AT (K_AT + BC * STRIDE_D)
+#define SCORES_AT (V_AT + TURNED_WORDS(DVP, WORDS_BC, MATRIX_N))
+#define RESCALES_AT (SCORES_AT + OWN_ROWS * SCORE_STRIDE)
+#define END_AT (RESCALES_AT + OWN_ROWS / 4)
+#if OWN_X_HELD
+#define Q_AT 0
+#define SHARED(X) X(uvec4, memory, LARGER(END_AT, OWN_ROWS * STRIDE_D))
+#define OWN_Q(matrix, k) matrix = own_q[k];
+#else
+#define Q_AT END_AT
+#define SHARED(X) X(uvec4, memory, (Q_AT + OWN_ROWS * STRIDE_D))
+#define OWN_Q(matrix, k) LOAD_OWN(matrix, Q_AT, DP, k);
+#endif
+// Over the invocations that hold a row's items.
+#define OVER_ROW(x, OPERATION) \
+  UNROLL for (int mesh_s = 1; mesh_s < GROUPS; mesh_s *= 2) x = OPERATION(x, subgroupShuffleXor(x, mesh_s));
+#define SUM_OF_TWO(x, y) ((x) + (y))
 
 KERNEL_BEGIN
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
@@ -22,12 +40,13 @@ KERNEL_BEGIN
     int own = int(gl_SubgroupID);
     int lane = int(gl_SubgroupInvocationID);
     int own_rows = own * MATRIX_M;
-    int own_scores = own_rows * SCORE_STRIDE;
+    int own_scores = SCORES_AT + own_rows * SCORE_STRIDE;
     int first = item % blocks * OWN_ROWS;
     int count = IMIN(OWN_ROWS, s_len - first);
     int head = item / blocks % heads;
     int batch = item / blocks / heads;
     int group = head / (heads / kv_heads);
+    float scale_log2 = scale * LOG2_E;
     DECODE_EXTRAS(items / blocks / heads, batch)
     DECODE_HEAD
     int begin = IMIN(IMAX(first + offset - left, 0), t_len);
@@ -37,106 +56,117 @@ KERNEL_BEGIN
       begin = 0;
     }
     ALIGN_TO_STEPS(begin)
-    for (int row = lane; row < MATRIX_M; row += LANES_OF_SUBGROUP) {
-      row_max[own_rows + row] = HAS(SINK) ? NUMBER_AT(sink_at + head) : MASKED_SCORE;
-      row_sum[own_rows + row] = HAS(SINK) ? 1.0f : 0.0f;
-    }
-    LOAD_ROWS(tile_q, q, OWN_ROWS, WORDS_D, (batch * s_len * heads + head) * D, first, s_len, D, heads * D)
+    LOAD_OWN_ROWS(Q_AT, q, WORDS_D, (batch * s_len * heads + head) * D, first, s_len, D, heads * D)
+#if OWN_X_HELD
+    BARRIER();
+    MatrixA own_q[DP / MATRIX_K];
+    UNROLL for (int k = 0; k < DP / MATRIX_K; ++k) LOAD_OWN(own_q[k], Q_AT, DP, k);
+#endif
     MatrixSum sums[DVP / MATRIX_N];
     UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = MatrixSum(0.0f);
+    // Per item, of its row: the largest logit so far, and of the sum of the probabilities what the items here add.
+    float row_max[ITEMS];
+    float row_sum[ITEMS];
+    int segment[ITEMS];
+    UNROLL for (int e = 0; e < ITEMS; ++e) {
+      row_max[e] = HAS(SINK) ? NUMBER_AT(sink_at + head) * LOG2_E : MASKED_SCORE;
+      row_sum[e] = HAS(SINK) && ITEM_GROUP(e) == 0 ? P_SCALE : 0.0f;
+      segment[e] = HAS_SEGMENTS ? QUERY_SEGMENT(first + own_rows + ITEM_ROW(e)) : 0;
+    }
     int base_k = (batch * t_len * kv_heads + group) * D;
     int base_v = (batch * t_len * kv_heads + group) * DV;
-    for (int tile = begin; tile < last; tile += BC) {
-      SKIP_KEYS(tile, last)
+    DECLARE_PLACES(places_k, 0, DP, D, kv_heads * D)
+    DECLARE_PLACES(places_v, 1, DVP, DV, kv_heads * DV)
+    uvec4 held_k[HELD(0, DP)];
+    uvec4 held_v[HELD(1, DVP)];
+    int tile = begin;
+    SKIP_KEYS(tile, last)
+    int from = IMIN(tile, t_len - 1);
+    HOLD_TILE(held_k, places_k, 0, DP, k, base_k, from, t_len, D, kv_heads * D)
+    HOLD_TILE(held_v, places_v, 1, DVP, v, base_v, from, t_len, DV, kv_heads * DV)
+    while (tile < last) {
       BARRIER();
-      LOAD_ROWS(tile_k, k, BC, WORDS_D, base_k, tile, t_len, D, kv_heads * D)
-      LOAD_ROWS(tile_v, v, BC, WORDS_DV, base_v, tile, t_len, DV, kv_heads * DV)
+      WRITE_TILE(held_k, 0, K_AT, DP, D)
+      WRITE_TURNED_TILE(held_v, V_AT, DVP)
       BARRIER();
-      SCORES(scores, tile_q, tile_k, WORDS_D)
+      int next_tile = tile + BC;
+      SKIP_KEYS(next_tile, last)
+      // In a branch, out of which compilers do not move the loads to where they are waited for.
+      if (next_tile < last) {
+        HOLD_TILE(held_k, places_k, 0, DP, k, base_k, next_tile, t_len, D, kv_heads * D)
+        HOLD_TILE(held_v, places_v, 1, DVP, v, base_v, next_tile, t_len, DV, kv_heads * DV)
+      }
+      MatrixSum products[BC / MATRIX_N];
+      UNROLL for (int n = 0; n < BC / MATRIX_N; ++n) products[n] = MatrixSum(0.0f);
+      ADD_SCORES(products, OWN_Q, K_AT, DP)
+      STORE_SCORES(products)
       FENCE();
       float x[ITEMS * 8];
+      READ_SCORES(x)
       UNROLL for (int e = 0; e < ITEMS; ++e) {
-        int row = ITEM_ROW(e);
-        int column = ITEM_GROUP(e) * 8;
-        float item_max = MASKED_SCORE;
+        int i = first + own_rows + ITEM_ROW(e);
+        int j = tile + ITEM_GROUP(e) * 8;
         UNROLL for (int u = 0; u < 8; ++u) {
-          float logit = SCORE(scores, row, column + u) * scale;
           float softcap_grad;
-          bool visible;
-          LOGIT(logit, softcap_grad, visible, first + own_rows + row, tile + column + u)
-          x[e * 8 + u] = visible ? logit : MASKED_SCORE;
-          item_max = max(item_max, x[e * 8 + u]);
+          LOGIT(x[e * 8 + u], softcap_grad, i, j + u)
         }
-        group_max[own_rows * GROUPS + row * GROUPS + column / 8] = item_max;
+      }
+      if (!ALL_KEYS_SHOWN(tile)) {
+        UNROLL for (int e = 0; e < ITEMS; ++e) {
+          int i = first + own_rows + ITEM_ROW(e);
+          int j = tile + ITEM_GROUP(e) * 8;
+          DECODE_SHOWN_KEYS(i, j)
+          UNROLL for (int u = 0; u < 8; ++u) {
+            bool shown = IS_SHOWN_KEY(u) && SEES_BIT(i, j + u);
+            if (HAS_SEGMENTS) shown = shown && segment[e] == KEY_SEGMENT(j + u);
+            x[e * 8 + u] = shown ? x[e * 8 + u] : MASKED_SCORE;
+          }
+        }
+      }
+      float rescale[ITEMS];
+      UNROLL for (int e = 0; e < ITEMS; ++e) {
+        float next_max = x[e * 8];
+        UNROLL for (int u = 1; u < 8; ++u) next_max = max(next_max, x[e * 8 + u]);
+        OVER_ROW(next_max, max)
+        next_max = max(next_max, row_max[e]);
+        // For a row that has seen no key so far, so that exp2(MASKED_SCORE - base) is 0.
+        float base = next_max > 0.5f * MASKED_SCORE ? next_max : 0.0f;
+        rescale[e] = exp2(row_max[e] - base);
+        row_max[e] = next_max;
+        row_sum[e] *= rescale[e];
+        base -= LOG2_P_SCALE;
+        UNROLL for (int u = 0; u < 8; ++u) {
+          x[e * 8 + u] = exp2(x[e * 8 + u] - base);
+          row_sum[e] += x[e * 8 + u];
+        }
       }
       FENCE();
       UNROLL for (int e = 0; e < ITEMS; ++e) {
-        int row = ITEM_ROW(e);
-        int column = ITEM_GROUP(e);
-        float next = row_max[own_rows + row];
-        for (int g = 0; g < GROUPS; ++g) next = max(next, group_max[(own_rows + row) * GROUPS + g]);
-        // For a row that has seen no key so far, so that exp(MASKED_SCORE - base) is 0.
-        float base = next > 0.5f * MASKED_SCORE ? next : 0.0f;
-        float rescale = exp(row_max[own_rows + row] - base);
-        float sum = 0.0f;
-        uvec4 high;
-        uvec4 low;
-        UNROLL for (int u = 0; u < 8; ++u) {
-          x[e * 8 + u] = exp(x[e * 8 + u] - base);
-          sum += x[e * 8 + u];
-        }
-        UNROLL for (int u = 0; u < 4; ++u)
-          SPLIT(high, low, u, x[e * 8 + 2 * u] * P_SCALE, x[e * 8 + 2 * u + 1] * P_SCALE)
-        scores[own_scores + row * SCORE_STRIDE + column] = high;
-        scores[own_scores + row * SCORE_STRIDE + GROUPS + column] = low;
-        group_sums[(own_rows + row) * GROUPS + column] = sum;
-        for (int n = column; n < MATRIX_N; n += GROUPS) rescales[(own_rows + row) * MATRIX_N + n] = rescale;
+        WRITE_PARTS(x, e, 1.0f)
+        if (ITEM_GROUP(e) == 0)
+          memory[RESCALES_AT + QUOTIENT(own_rows + ITEM_ROW(e), 4)][REST(ITEM_ROW(e), 4)] = BITS_OF(rescale[e]);
       }
       FENCE();
-      for (int row = lane; row < MATRIX_M; row += LANES_OF_SUBGROUP) {
-        float next = row_max[own_rows + row];
-        float sum = 0.0f;
-        for (int g = 0; g < GROUPS; ++g) {
-          next = max(next, group_max[(own_rows + row) * GROUPS + g]);
-          sum += group_sums[(own_rows + row) * GROUPS + g];
-        }
-        row_max[own_rows + row] = next;
-        row_sum[own_rows + row] = row_sum[own_rows + row] * rescales[(own_rows + row) * MATRIX_N] + sum;
+      MatrixA parts[BC / MATRIX_K * PARTS];
+      LOAD_PARTS(parts)
+      // Every column of it is the rows' factors.
+      MatrixSum factors;
+      coopMatLoadNV(factors, memory, RESCALES_AT + own * (MATRIX_M / 4), 0, true);
+      UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) {
+        sums[n] = MULTIPLY_ELEMENTWISE(sums[n], factors);
+        ADD_WEIGHTED(sums[n], parts, V_AT, n)
       }
-      MatrixSum rescale;
-      coopMatLoadNV(rescale, rescales, own_rows * MATRIX_N, MATRIX_N, false);
-      UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = MULTIPLY_ELEMENTWISE(sums[n], rescale);
-      for (int j = 0; j < BC; j += MATRIX_K) {
-        MatrixA high;
-        MatrixA low;
-        LOAD_PART(high, scores, j, 0);
-        LOAD_PART(low, scores, j, 1);
-        UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) {
-          MatrixB values;
-          coopMatLoadNV(values, tile_v, j * STRIDE_DV + n * MATRIX_N / 8, STRIDE_DV, false);
-          sums[n] = coopMatMulAddNV(high, values, sums[n]);
-          sums[n] = coopMatMulAddNV(low, values, sums[n]);
-        }
-      }
+      tile = next_tile;
     }
-    UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) {
-      FENCE();
-      coopMatStoreNV(sums[n], scores, own_scores, SCORE_STRIDE, false);
-      FENCE();
-      for (int e = lane; e < MATRIX_M * MATRIX_N; e += LANES_OF_SUBGROUP) {
-        int row = e / MATRIX_N;
-        int d = n * MATRIX_N + e % MATRIX_N;
-        int i = first + own_rows + row;
-        float sum = row_sum[own_rows + row];
-        float value = sum > 0.0f ? SCORE(scores, row, e % MATRIX_N) / (P_SCALE * sum) : 0.0f;
-        if (i < s_len && d < DV) STORE(o, ((batch * s_len + i) * heads + head) * DV + d, HALF_OF(value));
-      }
+    float inverse[ITEMS];
+    UNROLL for (int e = 0; e < ITEMS; ++e) {
+      OVER_ROW(row_sum[e], SUM_OF_TWO)
+      inverse[e] = row_sum[e] > 0.0f ? 1.0f / row_sum[e] : 0.0f;
+      int i = first + own_rows + ITEM_ROW(e);
+      if (i < s_len && ITEM_GROUP(e) == 0)
+        STORE(lse, (batch * heads + head) * s_len + i,
+              row_sum[e] > 0.0f ? (row_max[e] + log2(row_sum[e]) - LOG2_P_SCALE) * LN_2 : -INFINITY_F);
     }
-    for (int row = lane; row < MATRIX_M; row += LANES_OF_SUBGROUP) {
-      int i = first + own_rows + row;
-      float sum = row_sum[own_rows + row];
-      if (i < s_len)
-        STORE(lse, (batch * heads + head) * s_len + i, sum > 0.0f ? row_max[own_rows + row] + log(sum) : -INFINITY_F);
-    }
+    WRITE_SUMS(sums, o, DVP, DV, s_len, heads, head, inverse)
   }
 KERNEL_END

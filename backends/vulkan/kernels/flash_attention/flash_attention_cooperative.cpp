@@ -18,6 +18,8 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 
+enum class Kernel { forward, dq, dkv };
+
 // A workgroup of `subgroups`, each with shape.m rows of its own, past which tiles of `keys` rows are
 // streamed.
 struct Tile {
@@ -30,12 +32,41 @@ struct Tile {
   std::int64_t workgroup() const { return subgroups * lanes; }
   std::int64_t items() const { return shape.m * keys / 8; }  // groups of eight scores of a subgroup
 
-  std::int64_t shared_bytes(const AttentionDims& d, bool backward) const {
-    const std::int64_t words = padded(d.d) / 8 + 1, value_words = padded(d.dv) / 8 + 1,
-                       score_words = keys / 4 + 1;
-    if (backward) return 16 * ((rows() + keys) * (words + value_words) + 2 * rows() * score_words);
-    return 16 * ((rows() + keys) * words + keys * value_words + rows() * score_words) +
-           4 * rows() * (shape.n + 2 * (keys / 8) + 2);
+  // An invocation's registers for the sums of a kernel.
+  std::int64_t sums(const AttentionDims& d, Kernel kernel) const {
+    const std::int64_t features =
+        (kernel == Kernel::forward ? 0 : padded(d.d)) + (kernel == Kernel::dq ? 0 : padded(d.dv));
+    return features * shape.m / lanes;
+  }
+  // Whether the own rows of q or k stay in registers beside them, and those of dO or v too. On AMD's unit an invocation holds a
+  // whole row of an operand, two features to a register.
+  bool holds_x(const AttentionDims& d, Kernel kernel) const {
+    return sums(d, kernel) + padded(d.d) / 2 <= kHeldRegisters;
+  }
+  bool holds_y(const AttentionDims& d, Kernel kernel) const {
+    return sums(d, kernel) + padded(d.d) / 2 + padded(d.dv) / 2 <= kHeldRegisters;
+  }
+
+  // As the kernels lay out their memory, in words of 16 bytes.
+  std::int64_t shared_bytes(const AttentionDims& d, Kernel kernel) const {
+    const auto stride = [](std::int64_t elements) { return elements / 8 | 1; };
+    const auto turned = [&](std::int64_t features) {
+      return features * stride(keys) + features / shape.n * 2;
+    };
+    const std::int64_t x = padded(d.d), y = padded(d.dv), scores = rows() * (keys / 4 + 1);
+    const std::int64_t own_x = rows() * stride(x), own_y = rows() * stride(y);
+    if (kernel == Kernel::forward) {
+      const std::int64_t words = keys * stride(x) + turned(y) + scores + rows() / 4;
+      return 16 * (holds_x(d, kernel) ? std::max(words, own_x) : words + own_x);
+    }
+    std::int64_t words = keys * (stride(x) + stride(y)) + turned(x) + scores;
+    if (kernel == Kernel::dkv) words += turned(y) + keys / 2;
+    words += (holds_x(d, kernel) ? 0 : own_x) + (holds_y(d, kernel) ? 0 : own_y);
+    return 16 * std::max({words, holds_x(d, kernel) ? own_x : 0, holds_y(d, kernel) ? own_y : 0});
+  }
+  std::int64_t most_shared_bytes(const AttentionDims& d, bool backward) const {
+    if (!backward) return shared_bytes(d, Kernel::forward);
+    return std::max(shared_bytes(d, Kernel::dq), shared_bytes(d, Kernel::dkv));
   }
   std::int64_t workspace(const AttentionDims& d, bool backward) const {
     return backward ? simt::grad_workspace(d, true, rows()) : simt::extras_bytes(d, rows());
@@ -54,22 +85,25 @@ struct Tile {
         rows() * features / 8 / workgroup() + features / shape.n * (shape.m * shape.n / lanes + 2);
     return static_cast<double>((streamed / keys + d.h / d.kv) * step + around + skipped);
   }
+
+ private:
+  static constexpr std::int64_t kHeldRegisters = 128;
 };
 
 // Why not; "" = the device has room for it.
 std::string unsupported_tile(const Tile& tile, const AttentionDims& d, const hal::DeviceInfo& target,
                              bool backward) {
   const hal::MatrixShape& shape = tile.shape;
-  if (tile.keys % shape.n != 0 || tile.keys % shape.k != 0 || tile.items() % tile.lanes != 0)
+  if (tile.keys % shape.n != 0 || tile.keys % shape.k != 0 || tile.items() % tile.lanes != 0 ||
+      tile.lanes % (tile.keys / 8) != 0)
     return "tiles of " + std::to_string(tile.keys) + " keys are not whole matrices of " + to_string(shape);
-  const std::int64_t sums = tile.padded(d.dv) + (backward ? tile.padded(d.d) : 0);
-  if (sums * shape.m > simt::max_sums(tile.lanes) * tile.lanes)
+  if (tile.sums(d, backward ? Kernel::dkv : Kernel::forward) > simt::max_sums(tile.lanes))
     return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) +
            " features do not fit the registers of a subgroup of " + std::to_string(tile.lanes);
   if (tile.workgroup() > target.limits.max_workgroup)
     return "the driver's workgroups have at most " + std::to_string(target.limits.max_workgroup) +
            " invocations";
-  if (tile.shared_bytes(d, backward) > target.limits.max_local_bytes)
+  if (tile.most_shared_bytes(d, backward) > target.limits.max_local_bytes)
     return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) + " features do not fit the " +
            std::to_string(target.limits.max_local_bytes) + " bytes of workgroup memory";
   if (std::string reason = simt::unsupported_workspace(tile.workspace(d, backward)); !reason.empty())
@@ -87,11 +121,22 @@ Fit fit_tile(const Tile& tile, const AttentionDims& d, bool backward) {
                   tile.workspace(d, backward));
 }
 
-std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
+std::string unsupported_call(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported_cooperative(target, call.inputs[0].dtype); !reason.empty())
     return reason;
   if (attention_dims(call).rng_state >= 0) return "drops no probabilities";
+  for (const char* feature : {"subgroup-shuffle", "subgroup-arithmetic"})
+    if (!target.has(feature)) return "needs the feature " + std::string(feature);
   return simt::unsupported_attention_size(call);
+}
+
+// The sizes of subgroup to try, the best first. AMD's unit wants each operand twice in waves of 64, in registers and from
+// workgroup memory.
+std::vector<std::int64_t> lane_choices(const hal::DeviceInfo& target, const hal::MatrixShape& shape) {
+  std::vector<std::int64_t> choices = subgroup_choices(target, shape);
+  if (target.vendor == "AMD")
+    std::stable_partition(choices.begin(), choices.end(), [](std::int64_t lanes) { return lanes == 32; });
+  return choices;
 }
 
 // Every tile the device has room for, what should be fastest first; `why` not, where there is none. `all`:
@@ -99,16 +144,19 @@ std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& targe
 std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, bool backward, bool all,
                         std::string& why) {
   std::vector<Tile> result;
-  if (why = unsupported_dtype(call, target); !why.empty()) return result;
+  if (why = unsupported_call(call, target); !why.empty()) return result;
   const AttentionDims d = attention_dims(call);
   // Emulated matrices are compiled element by element.
-  const std::int64_t max_keys = target.is_cpu ? 16 : 64;
+  const std::vector<std::int64_t> key_choices =
+      target.is_cpu ? std::vector<std::int64_t>{16} : std::vector<std::int64_t>{32, 16, 64};
+  const std::vector<std::int64_t> subgroup_numbers =
+      target.is_cpu ? std::vector<std::int64_t>{4, 2, 8, 1} : std::vector<std::int64_t>{8, 4, 2, 1};
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype)) {
-    std::vector<std::int64_t> lane_choices = subgroup_choices(target, shape);
-    if (!all) lane_choices.resize(1);
-    for (const std::int64_t lanes : lane_choices)
-      for (const std::int64_t subgroups : {4, 2, 8, 1})
-        for (std::int64_t keys = max_keys; keys >= 16; keys /= 2) {
+    std::vector<std::int64_t> sizes = lane_choices(target, shape);
+    if (!all) sizes.resize(1);
+    for (const std::int64_t lanes : sizes)
+      for (const std::int64_t subgroups : subgroup_numbers)
+        for (const std::int64_t keys : key_choices) {
           const Tile tile{shape, lanes, subgroups, keys};
           if (why = unsupported_tile(tile, d, target, backward); why.empty()) result.push_back(tile);
         }
@@ -149,18 +197,31 @@ Tile chosen_tile(const EncodeArgs& args) {
 }
 
 // A kernel over own rows of `heads` heads, `length` rows each.
-simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, const std::string& kernel,
-                       std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
+simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, Kernel kernel, std::int64_t heads,
+                       std::int64_t length, std::int64_t extras_at) {
   const Tile tile = chosen_tile(args);
-  simt::Launch command{.kernel = kernel,
+  const bool forward = kernel == Kernel::forward;
+  simt::Launch command{.kernel = forward ? "flash_attention_cooperative" : "flash_attention_cooperative_grad",
                        .defines = simt::matrix_defines(tile.shape, tile.lanes),
                        .width = static_cast<std::uint32_t>(tile.workgroup()),
                        .subgroup = required_subgroup(args.device.info(), tile.lanes)};
   simt::add_bias_and_bitmask_defines(command.defines, d, tile.rows());
-  for (const auto& [name, value] :
-       {std::pair("SUBGROUPS", tile.subgroups), std::pair("BC", tile.keys), std::pair("D", d.d),
-        std::pair("DV", d.dv), std::pair("DP", tile.padded(d.d)), std::pair("DVP", tile.padded(d.dv))})
-    command.defines.push_back({name, std::to_string(value)});
+  for (const auto& [name, value] : {std::pair<const char*, std::int64_t>("SUBGROUPS", tile.subgroups),
+                                    {"BC", tile.keys},
+                                    {"D", d.d},
+                                    {"DV", d.dv},
+                                    {"DP", tile.padded(d.d)},
+                                    {"DVP", tile.padded(d.dv)},
+                                    {"OWN_X_HELD", tile.holds_x(d, kernel)},
+                                    {"OWN_Y_HELD", tile.holds_y(d, kernel)},
+                                    {"PARTS", 2},
+                                    {"PRESENT", simt::present_options(d)}})
+    command.defines.push_back(simt::define(name, value));
+  command.defines.push_back({"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"});
+  if (!forward) {
+    command.defines.push_back(simt::define("COMPUTE_DKV", kernel == Kernel::dkv));
+    command.defines.push_back(simt::define("WIDE_ROWS", d.s % 4 == 0));
+  }
   const std::int64_t blocks = ceil_div(length, tile.rows());
   command.groups = simt::grid(d.b * heads * blocks, 1);
   command.constants = simt::attention_constants(d, blocks, heads);
@@ -175,7 +236,7 @@ void encode(const EncodeArgs& args) {
     simt::copy_extras(args, d, 0, rows);
     args.commands.barrier();
   }
-  simt::Launch command = over_rows(args, d, "flash_attention_cooperative", d.h, d.s, 0);
+  simt::Launch command = over_rows(args, d, Kernel::forward, d.h, d.s, 0);
   for (std::size_t i = 0; i < 3; ++i)
     command.bindings.push_back(simt::whole_words(hal::reads(args.inputs[i])));
   simt::bind_extras(command, args, d, rows);
@@ -187,10 +248,8 @@ void encode(const EncodeArgs& args) {
 void encode_grad(const EncodeArgs& args) {
   const AttentionDims d = attention_dims(args.call);
   const std::int64_t extras_at = simt::grad_extras_at(d);
-  simt::Launch dq = over_rows(args, d, "flash_attention_cooperative_grad", d.h, d.s, extras_at),
-               dkv = over_rows(args, d, "flash_attention_cooperative_grad", d.kv, d.t, extras_at);
-  dq.defines.push_back({"COMPUTE_DKV", "0"});
-  dkv.defines.push_back({"COMPUTE_DKV", "1"});
+  simt::Launch dq = over_rows(args, d, Kernel::dq, d.h, d.s, extras_at),
+               dkv = over_rows(args, d, Kernel::dkv, d.kv, d.t, extras_at);
   const simt::Launch delta{.kernel = "flash_attention_delta_halves",
                            .defines = {{"BF16", args.call.inputs[0].dtype == hal::DType::bf16 ? "1" : "0"}}};
   simt::launch_grad(args, d, true, chosen_tile(args).rows(), std::move(dq), std::move(dkv), delta);
