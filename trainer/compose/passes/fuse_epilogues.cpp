@@ -146,9 +146,7 @@ class EpilogueFuser {
   }
 
   static bool is_sum(const Call& call) {
-    const std::shared_ptr<const kernels::Expression> kept =
-        kernels::parsed_expression(call.attrs.text("expr"));
-    const kernels::Expression& e = *kept;
+    const kernels::Expression e = kernels::parse_expression(call.attrs.text("expr"));
     if (e.roots.size() != 1) return false;
     const kernels::ExprNode& root = e.nodes[at(e.roots[0])];
     return root.op == kernels::ExprOp::add && e.nodes[at(root.a)].op == kernels::ExprOp::input &&
