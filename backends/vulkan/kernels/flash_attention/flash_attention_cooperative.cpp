@@ -20,11 +20,14 @@ using kernels::Fit;
 
 enum class Kernel { forward, dq, dkv };
 
+// Registers of an invocation for sums and own rows, beside which there is room for the rest.
+constexpr std::int64_t kHeldRegisters = 128;
+
 // A workgroup of `subgroups`, each with shape.m rows of its own, past which tiles of `keys` rows are
-// streamed.
+// streamed. Own rows stay in registers as long as they and the sums take no more than `held`.
 struct Tile {
   hal::MatrixShape shape;
-  std::int64_t lanes, subgroups, keys;
+  std::int64_t lanes, subgroups, keys, held;
 
   // Features, padded to whole matrices of either operand.
   std::int64_t padded(std::int64_t features) const { return round_up(features, std::max(shape.n, shape.k)); }
@@ -41,10 +44,10 @@ struct Tile {
   // Whether the own rows of q or k stay in registers beside them, and those of dO or v too. On AMD's unit an invocation holds a
   // whole row of an operand, two features to a register.
   bool holds_x(const AttentionDims& d, Kernel kernel) const {
-    return sums(d, kernel) + padded(d.d) / 2 <= kHeldRegisters;
+    return sums(d, kernel) + padded(d.d) / 2 <= held;
   }
   bool holds_y(const AttentionDims& d, Kernel kernel) const {
-    return sums(d, kernel) + padded(d.d) / 2 + padded(d.dv) / 2 <= kHeldRegisters;
+    return sums(d, kernel) + padded(d.d) / 2 + padded(d.dv) / 2 <= held;
   }
 
   // As the kernels lay out their memory, in words of 16 bytes.
@@ -85,9 +88,6 @@ struct Tile {
         rows() * features / 8 / workgroup() + features / shape.n * (shape.m * shape.n / lanes + 2);
     return static_cast<double>((streamed / keys + d.h / d.kv) * step + around + skipped);
   }
-
- private:
-  static constexpr std::int64_t kHeldRegisters = 128;
 };
 
 // Why not; "" = the device has room for it.
@@ -117,7 +117,8 @@ Fit fit_tile(const Tile& tile, const AttentionDims& d, bool backward) {
                    {"k", tile.shape.k},
                    {"lanes", tile.lanes},
                    {"subgroups", tile.subgroups},
-                   {"keys", tile.keys}},
+                   {"keys", tile.keys},
+                   {"held", tile.held}},
                   tile.workspace(d, backward));
 }
 
@@ -140,7 +141,7 @@ std::vector<std::int64_t> lane_choices(const hal::DeviceInfo& target, const hal:
 }
 
 // Every tile the device has room for, what should be fastest first; `why` not, where there is none. `all`:
-// with every size of subgroup.
+// with every size of subgroup, and with own rows in workgroup memory too.
 std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, bool backward, bool all,
                         std::string& why) {
   std::vector<Tile> result;
@@ -156,10 +157,12 @@ std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, boo
     if (!all) sizes.resize(1);
     for (const std::int64_t lanes : sizes)
       for (const std::int64_t subgroups : subgroup_numbers)
-        for (const std::int64_t keys : key_choices) {
-          const Tile tile{shape, lanes, subgroups, keys};
-          if (why = unsupported_tile(tile, d, target, backward); why.empty()) result.push_back(tile);
-        }
+        for (const std::int64_t keys : key_choices)
+          for (const std::int64_t held : {kHeldRegisters, std::int64_t{0}}) {
+            if (held == 0 && !all) continue;
+            const Tile tile{shape, lanes, subgroups, keys, held};
+            if (why = unsupported_tile(tile, d, target, backward); why.empty()) result.push_back(tile);
+          }
   }
   return result;
 }
@@ -193,7 +196,8 @@ Tile chosen_tile(const EncodeArgs& args) {
   return {{extent("m"), extent("n"), extent("k"), args.call.inputs[0].dtype, hal::DType::f32},
           p.at("lanes"),
           p.at("subgroups"),
-          p.at("keys")};
+          p.at("keys"),
+          p.at("held")};
 }
 
 // A kernel over own rows of `heads` heads, `length` rows each.
