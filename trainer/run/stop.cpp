@@ -2,6 +2,7 @@
 
 #include <time.h>
 
+#include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdint>
@@ -18,10 +19,11 @@ constexpr Signal kSignals[] = {{SIGINT, "SIGINT"},   {SIGTERM, "SIGTERM"}, {SIGH
                                {SIGALRM, "SIGALRM"}};
 constexpr std::int64_t kSameRequest = 500;  // milliseconds
 
-// A signal handler can reach nothing but globals.
-volatile std::sig_atomic_t requested_by = 0;
-volatile std::sig_atomic_t terminating = 0;  // INT or TERM has come
-std::int64_t terminating_since = 0;          // milliseconds of the monotonic clock
+// A signal handler can reach nothing but globals; ranks that are threads read them while it runs on another thread.
+std::atomic<int> requested_by = 0;
+std::atomic<bool> terminating = false;            // INT or TERM has come
+std::atomic<std::int64_t> terminating_since = 0;  // milliseconds of the monotonic clock
+static_assert(std::atomic<int>::is_always_lock_free && std::atomic<std::int64_t>::is_always_lock_free);
 struct sigaction before[std::size(kSignals)];
 
 void remember(int number) {
@@ -31,14 +33,15 @@ void remember(int number) {
     clock_gettime(CLOCK_MONOTONIC, &time);
     const std::int64_t now = std::int64_t{time.tv_sec} * 1000 + time.tv_nsec / 1'000'000;
     if (!terminating) {
-      terminating = 1;
       terminating_since = now;
+      terminating = true;
     } else if (now - terminating_since > kSameRequest) {
       std::signal(number, SIG_DFL);
       std::raise(number);  // acts when this handler returns
     }
   }
-  if (requested_by == 0) requested_by = number;
+  int none = 0;
+  requested_by.compare_exchange_strong(none, number);
   errno = code;
 }
 
@@ -46,7 +49,7 @@ void remember(int number) {
 
 StopSignals::StopSignals() {
   requested_by = 0;
-  terminating = 0;
+  terminating = false;
   struct sigaction action {};
   action.sa_handler = remember;
   sigfillset(&action.sa_mask);
