@@ -60,8 +60,8 @@ std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixSh
 
 // A product by `tile`, for fit_product.
 Tiles product_tiles(const MatrixTile& tile, const kernels::MatmulDims& dims);
-// Records a product by the kernel `own`, to which are added the tile's defines, TRANS_A, TRANS_B, WIDE_A, WIDE_B and WIDE_C:
-// 1 where rows in device memory are multiples of eight elements, and WHOLE_STEPS: 1 where K is a multiple of the tile's.
+// Records a product by the kernel `own`, to which are added the tile's defines, TRANS_A, TRANS_B, and WIDE_A and WIDE_B:
+// 1 where rows in device memory are multiples of eight elements.
 void launch_product(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const MatrixTile& tile,
                     Launch own);
 

@@ -67,7 +67,9 @@ void encode(const EncodeArgs& args) {
   const MatrixTile tile = MatrixTile::of(args.choice.params, args.call.inputs[0].dtype, hal::DType::f32);
   simt::launch_product(
       args, d, tile,
-      {.kernel = "matmul_cooperative", .subgroup = required_subgroup(args.device.info(), tile.lanes)});
+      {.kernel = "matmul_cooperative",
+       .defines = {simt::define("WIDE_C", d.n % 8 == 0), simt::define("WHOLE_STEPS", d.k % tile.bk == 0)},
+       .subgroup = required_subgroup(args.device.info(), tile.lanes)});
 }
 
 }  // namespace
