@@ -36,8 +36,8 @@ Tensor all_to_all(Tensor x, const GroupPlace& group, const std::vector<std::int6
 Tensor all_to_all_alike(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, Shape shape,
                         collective::Order order = collective::Order::contiguous);
 // On the place `root`, the inputs of all places behind one another, as a tensor of this shape: place i gives sizes[i] elements.
-// The others get nothing: their output is one element that nobody writes and nobody may read.
-// A second input, `after`, is not read either: it is the output of another such call that must not be left out where this one is not.
+// The others get nothing: their output is a placeholder, one element that nobody writes and nobody may read.
+// A second input, `after`, is not read either: it is the placeholder of another such call, which then lives as long as this one.
 Tensor gather_to(Tensor x, const GroupPlace& group, const collective::Sizes& sizes, std::int64_t root,
                  Shape shape);
 // Place i gets the i-th of the parts of the input of the place `root`, which has sizes[i] elements, as a tensor of this shape. The

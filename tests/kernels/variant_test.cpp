@@ -92,7 +92,8 @@ class Variants : public testing::TestWithParam<Target> {
     double worst = 0;
     std::string refusal;
     std::set<std::string> distinct;  // calls
-    // Every parameter that tuning would try is a kernel that a GPU's driver compiles: where an op has many cases, a third of them.
+    // Every parameter that tuning would try, and every dtype, is a kernel that a GPU's driver compiles. Where an op has many cases, a
+    // third of them take other parameters, and half of them 16-bit floats too, but in full runs.
     const std::size_t others_every =
         variant.backend == "cpu" || slow_cases() || contract.cases().size() <= kMany ? 1 : 3;
     const std::uint64_t narrow_every = others_every == 1 ? 1 : 2;

@@ -90,9 +90,6 @@ class UnlikeDevices : public testing::Test {
     return values;
   }
 
-  hal::Registry registry_;
-  kernels::Catalog catalog_;
-  layers::ClassTable classes_;
   // What the ranks have after so many steps, each on a device of its own.
   std::vector<Values> trained_on_all(int ranks, int steps) const {
     std::vector<std::unique_ptr<hal::Device>> devices;
@@ -106,6 +103,9 @@ class UnlikeDevices : public testing::Test {
     return values;
   }
 
+  hal::Registry registry_;
+  kernels::Catalog catalog_;
+  layers::ClassTable classes_;
   std::string learner_;  // in the place of AdamW
   std::vector<std::string> ids_;
   Scratch scratch_;

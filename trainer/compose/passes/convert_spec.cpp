@@ -63,6 +63,18 @@ Tensor slice_zigzag(Tensor x, std::size_t d, std::int64_t places, std::int64_t p
                   with_dim(x.shape(), d, 2 * length));
 }
 
+// What the rank at this place has, as a tensor of this shape on all of them. The others may give anything.
+Tensor copy_of(Tensor x, AxisSet over, const Topology& mesh, std::int64_t place, const Shape& shape) {
+  Sizes sizes;
+  sizes.add(place, 0);
+  sizes.add(1, kernels::elements(shape));
+  sizes.add(mesh.size(over) - place - 1, 0);
+  return kernels::all_gather(x, {to_string(over), mesh.place(over)}, sizes, shape);
+}
+
+// Whether the axis fsdp has others in front of it, so that ranges of elements stand in another order than places (flat_range).
+bool fsdp_is_within(AxisSet all) { return all.has(AxisName::fsdp) && all.list().front() != AxisName::fsdp; }
+
 class Conversion {
  public:
   Conversion(const TensorType& whole, const Topology& mesh, const ScatterSum& scatter_sum)
@@ -70,11 +82,12 @@ class Conversion {
 
   Tensor run(Tensor x, const Spec& from, const Spec& to) const {
     if (from == to) return x;
-    if (to.owner >= 0) return collected(run(x, from, ranges_of_all()), to.owner);
+    if (to.owner >= 0) return gathered_to(run(x, from, ranges_of_all()), to.owner);
+    if (from.owner >= 0 && !to.flat.empty() && can_gather_to_owner(whole_, mesh_))
+      return run(scattered_from(x, from.owner), ranges_of_all(), to);
     if (from.owner >= 0)
-      return to.flat.empty() || !can_deal()
-                 ? run(broadcast_from(x, from.owner), whole_spec(whole_.rank()), to)
-                 : run(dealt(x, from.owner), ranges_of_all(), to);
+      return run(copy_of(x, axes_of_values(mesh_), mesh_, from.owner, whole_.shape),
+                 whole_spec(whole_.rank()), to);
     const AxisSet sums = from.partial - to.partial;
     if (!sums.empty()) return summed(x, from, to, sums);
     if (const AxisSet summands = to.partial - from.partial; !summands.empty()) {
@@ -257,11 +270,6 @@ class Conversion {
     return spec;
   }
 
-  // Whether the axis fsdp has others in front of it, so that ranges of elements stand in another order than places (flat_range).
-  static bool fsdp_is_within(AxisSet all) {
-    return all.has(AxisName::fsdp) && all.list().front() != AxisName::fsdp;
-  }
-
   // Of equal ranges in the order of places, those in the order of their elements, or the other way round.
   Tensor in_order(Tensor x, bool of_elements) const {
     const AxisSet all = axes_of_values(mesh_);
@@ -275,14 +283,8 @@ class Conversion {
     return kernels::permute(x, {1, 0, 2});
   }
 
-  // Whether ranges over all axes are in the order of places, or can be brought into it.
-  bool can_deal() const {
-    const AxisSet all = axes_of_values(mesh_);
-    return !fsdp_is_within(all) || whole_.elements() % mesh_.size(all) == 0;
-  }
-
   // From ranges over all axes to the rank that has the whole.
-  Tensor collected(Tensor x, int owner) const {
+  Tensor gathered_to(Tensor x, int owner) const {
     const AxisSet all = axes_of_values(mesh_);
     x = kernels::gather_to(x, group(all), counts(whole_.elements(), {}, all), owner, {whole_.elements()});
     if (mesh_.place(all) != owner) return x;
@@ -290,21 +292,12 @@ class Conversion {
   }
 
   // The other way round.
-  Tensor dealt(Tensor x, int owner) const {
+  Tensor scattered_from(Tensor x, int owner) const {
     const AxisSet all = axes_of_values(mesh_);
     const Sizes sizes = counts(whole_.elements(), {}, all);
     const std::int64_t place = mesh_.place(all);
     if (place == owner && fsdp_is_within(all)) x = in_order(x, false);
     return kernels::scatter_from(x, group(all), sizes, owner, {sizes.at(place)});
-  }
-
-  Tensor broadcast_from(Tensor x, int owner) const {
-    const AxisSet all = axes_of_values(mesh_);
-    Sizes sizes;
-    sizes.add(owner, 0);
-    sizes.add(1, whole_.elements());
-    sizes.add(mesh_.size(all) - owner - 1, 0);
-    return kernels::all_gather(x, group(all), sizes, whole_.shape);
   }
 
   // From a range over `from` to one over `to`, a subset.
@@ -411,13 +404,13 @@ Tensor broadcast(Tensor x, AxisSet axes, const Topology& mesh) {
     steps.push_back(axes);
   else
     for (const AxisName axis : axes.list()) steps.emplace_back(axis);
-  for (const AxisSet over : steps) {
-    Sizes sizes;
-    sizes.add(1, x.type().elements());
-    sizes.add(mesh.size(over) - 1, 0);
-    x = kernels::all_gather(x, {to_string(over), mesh.place(over)}, sizes, x.shape());
-  }
+  for (const AxisSet over : steps) x = copy_of(x, over, mesh, 0, x.shape());
   return x;
+}
+
+bool can_gather_to_owner(const TensorType& whole, const Topology& mesh) {
+  const AxisSet all = axes_of_values(mesh);
+  return !fsdp_is_within(all) || whole.elements() % mesh.size(all) == 0;
 }
 
 Tensor reshaped(Tensor x, const Shape& shape) { return x.shape() == shape ? x : kernels::reshape(x, shape); }

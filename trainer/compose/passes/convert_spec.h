@@ -31,6 +31,10 @@ using ScatterSum = std::function<kernels::Tensor(
 kernels::Tensor convert(kernels::Tensor x, const kernels::TensorType& whole, const Spec& from, const Spec& to,
                         const Topology& mesh, const ScatterSum& scatter_sum = {});
 
+// Whether ranges of such a value over all axes (axes_of_values) stand in the order of places, or can be brought into it: what a rank
+// is to gather whole, or to scatter.
+bool can_gather_to_owner(const kernels::TensorType& whole, const Topology& mesh);
+
 // What the first rank of each group over these axes has. Over many ranks it goes along one axis after another, so that no rank sends
 // to all.
 kernels::Tensor broadcast(kernels::Tensor x, AxisSet axes, const Topology& mesh);

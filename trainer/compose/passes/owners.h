@@ -11,14 +11,14 @@
 
 namespace meshloom::trainer {
 
-// Deals parameters to the ranks of a mesh, each to the one with the least to do so far, of equals to the first. What a rank has to do
-// counts less where it is faster (Topology::shares). All ranks of a mesh get the same answers to the same questions.
+// Assigns parameters to the ranks of a mesh, each to the one with the least work so far, of equals to the first. Work counts less
+// where a rank is faster (Topology::shares). All ranks of a mesh get the same answers to the same questions.
 class Owners {
  public:
   Owners(AxisSet axes, const Topology& mesh);
 
-  // Whether values of this type can be collected and dealt out: f32, ranges over the axes that are not empty, and of one size where
-  // these stand in another order than ranks; and not over more ranks than one should hear.
+  // Whether a rank may have values of this type whole, and the others ranges of them: of f32, with ranges that are not empty, and that
+  // can be gathered (convert_spec.h) from not more ranks than should send to one.
   bool can_hold(const kernels::TensorType& type) const;
   // The place, over the axes, of the owner of what the calls with this path compute from a value of this type.
   int of(const std::string& path, const kernels::TensorType& type);

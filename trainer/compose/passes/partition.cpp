@@ -90,8 +90,7 @@ class Partitioner {
       for (const ValueId id : call.inputs) compress_sum(id);
       if (owned(call)) continue;
       const bool gathers = std::any_of(call.inputs.begin(), call.inputs.end(), [&](ValueId id) {
-        return type(id).elements() > 1 &&
-               (gathered_[at(id)] || specs_[at(id)] != whole_spec(type(id).rank()));
+        return type(id).elements() > 1 && (gathered_[at(id)] || !is_whole(id));
       });
       for (const ValueId id : call.outputs) gathered_[at(id)] = gathers;
       if (!flat(call)) along_dimensions(call);
@@ -273,38 +272,45 @@ class Partitioner {
       }
   }
 
-  // What the update of a parameter needs whole, such as the matrix of Muon's iteration, is collected by one rank, its owner, which
-  // alone computes what follows from it and deals the results out: no work is repeated, and unlike devices give one result. What
-  // it needs beside that must not be gathered, which the others would leave out.
-  bool owned(const Call& call) {
-    if (call.phase != kernels::Phase::update || cut_paths_.count(call.path) != 0) return false;
+  bool is_whole(ValueId id) const { return specs_[at(id)] == whole_spec(type(id).rank()); }
+
+  // What the update of a parameter needs whole, such as the matrix of Muon's iteration, is gathered to one rank, its owner, which
+  // alone computes what follows from it, and the results are scattered: no work is repeated, and unlike devices give one result.
+  // Returns the owner; -1 = all compute the call. What it needs beside that must not be gathered, which the others would leave out.
+  int owner_for(const Call& call) {
+    if (call.phase != kernels::Phase::update || cut_paths_.count(call.path) != 0) return -1;
     int owner = -1;
     bool any_ranges = false;
     for (const ValueId id : call.inputs) {
       const Spec& spec = specs_[at(id)];
-      const bool here = (spec == whole_spec(type(id).rank()) && !gathered_[at(id)]) || spec.owner >= 0;
-      if (!here && (!spec.cuts().empty() || !spec.own.empty() || !owners_.can_hold(type(id)))) return false;
-      if (owner >= 0 && spec.owner >= 0 && spec.owner != owner) return false;
+      const bool here = (is_whole(id) && !gathered_[at(id)]) || spec.owner >= 0;
+      if (!here && (!spec.cuts().empty() || !spec.own.empty() || !owners_.can_hold(type(id)))) return -1;
+      if (owner >= 0 && spec.owner >= 0 && spec.owner != owner) return -1;
       owner = std::max(owner, spec.owner);
       any_ranges = any_ranges || !spec.flat.empty();
     }
     for (const ValueId id : call.outputs)
-      if (type(id).dtype != kernels::DType::f32) return false;
+      if (type(id).dtype != kernels::DType::f32) return -1;
     if (by_elements(call)) {
       const bool read_whole = std::any_of(call.outputs.begin(), call.outputs.end(),
                                           [&](ValueId id) { return read_whole_[at(id)] != 0; });
-      if (owner < 0 || (any_ranges && !read_whole)) return false;
-    } else if (owner < 0 && !any_ranges) {
-      return false;
+      return any_ranges && !read_whole ? -1 : owner;
     }
     for (const ValueId id : call.inputs)
       if (owner < 0 && !specs_[at(id)].flat.empty()) owner = owners_.of(call.path, type(id));
+    return owner;
+  }
+
+  // Computes the call on its owner, if it has one. The other ranks have placeholders of the results.
+  bool owned(const Call& call) {
+    const int owner = owner_for(call);
+    if (owner < 0) return false;
     std::vector<Tensor> inputs;
     const bool is_owner = mesh_.place(axes_) == owner;
-    Tensor& nothing = nothing_[call.path];
+    Tensor& placeholder = placeholders_[call.path];
     for (const ValueId id : call.inputs) {
       const Spec own = specs_[at(id)];
-      if (own == whole_spec(type(id).rank())) {
+      if (is_whole(id)) {
         inputs.push_back(parts_.at({id, own}));
         continue;
       }
@@ -313,15 +319,15 @@ class Partitioner {
       inputs.push_back(part(id, alone));
       if (!is_owner && result_.program.calls.size() > calls &&
           result_.program.calls.back().op == "gather_to") {
-        // Nothing here reads what was sent before, and it would be left out: this comes after it.
-        if (nothing) result_.program.calls.back().inputs.push_back(nothing.id);
-        nothing = inputs.back();
-      } else if (!is_owner && !nothing) {
-        nothing = inputs.back();
+        // No call here reads the placeholder of what was sent before, which would be removed as dead: this one comes after it.
+        if (placeholder) result_.program.calls.back().inputs.push_back(placeholder.id);
+        placeholder = inputs.back();
+      } else if (!is_owner && !placeholder) {
+        placeholder = inputs.back();
       }
       if (own.partial.empty()) specs_[at(id)] = alone;  // for what else reads it
     }
-    std::vector<Tensor> outputs(call.outputs.size(), nothing);
+    std::vector<Tensor> outputs(call.outputs.size(), placeholder);
     if (is_owner) {
       outputs = builder_.call(call.op, inputs, call.attrs);
       for (std::size_t o = 0; o < outputs.size(); ++o) copy_names(source_.value(call.outputs[o]), outputs[o]);
@@ -828,16 +834,16 @@ class Partitioner {
   AtRest at_rest_;
   Owners owners_;
   CompressedGradients compressed_;
-  std::vector<Spec> specs_;                // by value: how it is divided where it is defined
-  std::vector<const Call*> definitions_;   // by value
-  std::vector<char> read_whole_;           // by value: a call reads it that does not go by elements
-  std::vector<char> gathered_;             // by value: it depends on what is gathered, not as one number
-  std::vector<char> weights_;              // by value: it depends on parameters alone
-  std::set<const Call*> sorts_own_rows_;   // calls that every shard does with its own rows
-  std::set<std::string> cut_paths_;        // of updates that read a parameter, or a state of it, that is cut
-  std::set<std::string> parameters_;       // paths
-  std::map<std::string, Tensor> nothing_;  // by path: what this rank got for what it sent last
-  std::map<ValueId, Spec> wanted_;         // how gradients of parameters are cut along dimensions
+  std::vector<Spec> specs_;               // by value: how it is divided where it is defined
+  std::vector<const Call*> definitions_;  // by value
+  std::vector<char> read_whole_;          // by value: a call reads it that does not go by elements
+  std::vector<char> gathered_;            // by value: it depends on what is gathered, not as one number
+  std::vector<char> weights_;             // by value: it depends on parameters alone
+  std::set<const Call*> sorts_own_rows_;  // calls that every shard does with its own rows
+  std::set<std::string> cut_paths_;       // of updates that read a parameter, or a state of it, that is cut
+  std::set<std::string> parameters_;      // paths
+  std::map<std::string, Tensor> placeholders_;  // by path: the output of the last gather to another rank
+  std::map<ValueId, Spec> wanted_;              // how gradients of parameters are cut along dimensions
   std::map<std::pair<ValueId, Spec>, Tensor> parts_;
 };
 
