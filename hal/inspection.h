@@ -76,6 +76,27 @@ struct Inspection {
   }
 };
 
+// A compute shader that is not the project's, as its own program would hand it to the driver.
+struct ForeignShader {
+  std::string name;
+  std::vector<std::uint32_t> spirv;
+  std::map<std::uint32_t, std::uint32_t> constants;  // of its specialization, by id
+  std::uint32_t subgroup = 0;                        // required invocations; 0 = the driver's choice
+};
+struct InspectedShader {
+  std::array<std::uint32_t, 3> workgroup{};  // invocations, as the shader says
+  Inspection found;
+};
+
+// A device that was opened by Registry::open_to_inspect and takes shaders of others.
+class ShaderInspector {
+ public:
+  virtual ~ShaderInspector() = default;
+  // Throws Error with the shader's name when it is no compute shader in SPIR-V or the driver refuses it. What is wrong inside
+  // of its functions is for the driver to find, which trusts it.
+  virtual InspectedShader inspect_shader(const ForeignShader& shader) = 0;
+};
+
 // An executable of a device that was opened by Registry::open_to_inspect.
 class InspectableExecutable {
  public:

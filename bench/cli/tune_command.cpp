@@ -22,6 +22,19 @@ struct TuneCommandOptions {
   bool quiet = false;
 };
 
+// nullptr where the driver does not say what becomes of kernels.
+std::unique_ptr<hal::Device> inspector_of(const trainer::Registries& registries,
+                                          const hal::DeviceInfo& info) {
+  if (info.is_cpu) return nullptr;
+  try {
+    std::unique_ptr<hal::Device> inspector = registries.devices.open_to_inspect(info.id);
+    inspector->run_as(info.profile);
+    return inspector;
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
 int tune_run(const trainer::Registries& registries, const TuneCommandOptions& options) {
   TuneOptions limits;
   limits.budget = parse_duration(options.budget, "--budget");
@@ -60,6 +73,8 @@ int tune_run(const trainer::Registries& registries, const TuneCommandOptions& op
   tuning.save();  // fails early when the folder cannot be written
   const trainer::StopSignals stop;
   limits.stopped = [&] { return stop.requested(); };
+  const std::unique_ptr<hal::Device> inspector = inspector_of(registries, device->info());
+  limits.inspector = inspector.get();
   std::vector<TuningResult> results;
   {
     Progress progress(options.quiet);
@@ -106,9 +121,12 @@ void add_tune(CLI::App& bench, const trainer::Registries& registries, trainer::A
       "fail or are wrong are skipped. The winners are stored in the cache folder by device, driver, profile "
       "and "
       "the kernels'\n"
-      "sources, and are no longer used when one of these changes. The most expensive calls are tuned first. "
-      "For "
-      "a call that\n"
+      "sources, and are no longer used when one of these changes. The most expensive calls are tuned first, "
+      "and "
+      "of each\n"
+      "the kernels that look best to the driver's compiler, where it says what it makes of them (`meshloom "
+      "kernels\n"
+      "--inspect CALL --rank`). For a call that\n"
       "was not tuned the most similar one is used, and for a device without results those of a similar "
       "shipped "
       "device.\n"

@@ -15,39 +15,34 @@
 #include "bench/measure/measure.h"
 #include "bench/measure/statistics.h"
 #include "hal/error.h"
+#include "trainer/execute/candidates.h"
+#include "trainer/execute/rank_candidates.h"
 
 namespace meshloom::bench {
 namespace {
 
-struct Challenger {
-  const kernels::Variant* variant;
-  kernels::Fit fit;
-  std::string name;  // the variant, with the parameters that differ from its own choice
-};
+using Challenger = trainer::Candidate;
 
-// Other variants come first, because they differ most. Alternative parameters come in random order: if time
-// is short, each run tries others.
+// Other variants come first, because they differ most. Then come alternative parameters: those that look best to the driver's
+// compiler first, or in random order where it cannot be asked, so that runs that are short of time try others each.
 std::vector<Challenger> challengers(const hal::Device& device, const kernels::Catalog& catalog,
-                                    const Workload& workload, const kernels::Choice& standard) {
+                                    const Workload& workload, const kernels::Choice& standard,
+                                    hal::Device* inspector) {
   std::vector<Challenger> result, tiles;
-  for (const kernels::Variant* variant : catalog.variants(workload.contract->name, device.info().backend)) {
-    if (variant->name == "reference") continue;
-    kernels::Fit fit = variant->answer(workload.view(), device.info());
-    if (!fit.ok) continue;
-    if (variant->alternatives && !fit.params.count(kernels::kF32Fallback))
-      for (kernels::Fit& other : variant->alternatives(workload.view(), device.info()))
-        if (other.params != fit.params) {
-          std::string name = variant->name;
-          for (const auto& [param, value] : other.params)
-            if (const auto own = fit.params.find(param); own == fit.params.end() || own->second != value)
-              name += fmt::format(" {}={}", param, value);
-          for (const auto& [param, value] : fit.params)
-            if (!other.params.count(param)) name += fmt::format(" without {}", param);
-          tiles.push_back({variant, std::move(other), std::move(name)});
-        }
-    if (variant != standard.variant) result.push_back({variant, std::move(fit), variant->name});
-  }
+  for (Challenger& one : trainer::candidates(catalog, device.info(), workload.view()))
+    if (!one.is_own)
+      tiles.push_back(std::move(one));
+    else if (one.variant != standard.variant)
+      result.push_back(std::move(one));
   std::shuffle(tiles.begin(), tiles.end(), std::mt19937(std::random_device()()));
+  if (inspector && tiles.size() > 1) {
+    const kernels::Case call{workload.label, workload.inputs, workload.attrs};
+    std::vector<Challenger> best_first;
+    for (trainer::RankedCandidate& one :
+         trainer::rank_candidates(*inspector, *workload.contract, call, tiles))
+      best_first.push_back(std::move(one.candidate));
+    tiles = std::move(best_first);
+  }
   result.insert(result.end(), std::make_move_iterator(tiles.begin()), std::make_move_iterator(tiles.end()));
   return result;
 }
@@ -164,9 +159,9 @@ std::vector<TuningResult> tune(hal::Device& device, const kernels::Catalog& cata
   for (const Workload& workload : workloads) {
     order.push_back(&workload);
     measurements +=
-        kFinalists +
-        static_cast<int>(
-            challengers(device, catalog, workload, selected(catalog, device.info(), workload)).size());
+        kFinalists + static_cast<int>(challengers(device, catalog, workload,
+                                                  selected(catalog, device.info(), workload), nullptr)
+                                          .size());
   }
   std::stable_partition(order.begin(), order.end(),
                         [&](const Workload* w) { return !tuning.find(w->call()); });
@@ -188,7 +183,8 @@ std::vector<TuningResult> tune(hal::Device& device, const kernels::Catalog& cata
     result.shape = workload->shape;
     result.standard = result.winner = standard.variant->name;
     result.per_step = workload->per_step;
-    const std::vector<Challenger> others = challengers(device, catalog, *workload, standard);
+    const std::vector<Challenger> others =
+        challengers(device, catalog, *workload, standard, options.inspector);
     const Challenger* best = nullptr;
     try {
       Search search(device, catalog, *workload, options);

@@ -32,6 +32,9 @@ struct TuneOptions {
   double budget = 600;            // seconds in total, but a challenger that is begun gets at least one sample
   std::function<bool()> stopped;  // may be empty
   std::function<void(int, int, const std::string&)> progress;  // may be empty
+  // The same device, opened by Registry::open_to_inspect: what looks best to its compiler is tried first. nullptr = its driver
+  // does not say.
+  hal::Device* inspector = nullptr;
 };
 
 // Times every variant that fits, without the reference, with its own and with alternative parameters, in turn

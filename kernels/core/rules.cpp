@@ -117,11 +117,11 @@ std::string Rules::text(std::string_view name) const {
   return with_place(op_, [&] { return attrs_.text(name); });
 }
 
-Expression Rules::expression(std::string_view name, std::size_t inputs) const {
+std::shared_ptr<const Expression> Rules::expression(std::string_view name, std::size_t inputs) const {
   const std::string given = text(name);
-  Expression parsed = with_place(op_, [&] { return parse_expression(given); });
-  require(parsed.inputs <= static_cast<std::int32_t>(inputs), "needs an input for every x of '" + given + "'",
-          std::to_string(inputs) + " inputs");
+  std::shared_ptr<const Expression> parsed = with_place(op_, [&] { return parsed_expression(given); });
+  require(parsed->inputs <= static_cast<std::int32_t>(inputs),
+          "needs an input for every x of '" + given + "'", std::to_string(inputs) + " inputs");
   return parsed;
 }
 std::vector<std::int64_t> Rules::list(std::string_view name) const {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,7 +42,7 @@ class Rules {
   std::string text(std::string_view name) const;
   std::vector<std::int64_t> list(std::string_view name) const;
   // One over so many inputs, with as many as that or fewer used.
-  Expression expression(std::string_view name, std::size_t inputs) const;
+  std::shared_ptr<const Expression> expression(std::string_view name, std::size_t inputs) const;
 
   const TensorType& operator[](int input) const { return types_.at(static_cast<std::size_t>(input)); }
 

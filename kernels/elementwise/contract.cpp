@@ -28,11 +28,10 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   const Shape shape = rules.list("shape");
   for (std::int64_t dim : shape)
     rules.require(dim > 0, "every dimension of the shape must be positive", to_string(shape));
-  const Expression expression = rules.expression("expr", inputs.size());
-  rules.require(
-      inputs.size() + expression.roots.size() <= kMaxElementwiseOperands,
-      "takes at most " + std::to_string(kMaxElementwiseOperands) + " inputs and outputs together",
-      std::to_string(inputs.size()) + " inputs and " + std::to_string(expression.roots.size()) + " outputs");
+  const std::size_t roots = rules.expression("expr", inputs.size())->roots.size();
+  rules.require(inputs.size() + roots <= kMaxElementwiseOperands,
+                "takes at most " + std::to_string(kMaxElementwiseOperands) + " inputs and outputs together",
+                std::to_string(inputs.size()) + " inputs and " + std::to_string(roots) + " outputs");
   for (int i = 0; i < static_cast<int>(inputs.size()); ++i) {
     rules.floating(i);
     rules.require(elementwise_parts::broadcasts(rules[i].shape, shape),
@@ -40,11 +39,11 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
                       ", a trailing part of it, or one element",
                   to_string(rules[i]));
   }
-  return std::vector<TensorType>(expression.roots.size(), TensorType{rules.result_dtype(), shape});
+  return std::vector<TensorType>(roots, TensorType{rules.result_dtype(), shape});
 }
 
 double operations_of(const CallView& call) {
-  return static_cast<double>(operations(parse_expression(call.attrs.text("expr"))));
+  return static_cast<double>(operations(*parsed_expression(call.attrs.text("expr"))));
 }
 
 double flops(const CallView& call) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -69,6 +70,8 @@ inline constexpr std::size_t kMaxExpressionNodes = 4096;
 // `names` are what inputs are called, in place of x0, x1, ... Throws Error with the position, also where more than
 // kMaxExpressionNodes nodes are needed or the text nests deeper than 1000.
 Expression parse_expression(std::string_view text, const std::vector<std::string>& names = {});
+// The same of x0, x1, ..., kept for the next time that a thread asks for the text: a program has few, which every pass reads.
+std::shared_ptr<const Expression> parsed_expression(std::string_view text);
 // In function notation, as long as the nodes are many: what is used twice, or would nest too deep to be read again, is
 // printed once, as a temporary.
 std::string to_string(const Expression& expression);

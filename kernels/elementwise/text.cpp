@@ -337,6 +337,18 @@ class Printer {
 Expression parse_expression(std::string_view text, const std::vector<std::string>& names) {
   return Parser(text, names).parse();
 }
+
+std::shared_ptr<const Expression> parsed_expression(std::string_view text) {
+  constexpr std::size_t kMostKept = 512, kLongestKept = 1024;
+  thread_local std::map<std::string, std::shared_ptr<const Expression>, std::less<>> kept;
+  if (const auto found = kept.find(text); found != kept.end()) return found->second;
+  auto parsed = std::make_shared<const Expression>(parse_expression(text));
+  if (text.size() > kLongestKept) return parsed;
+  if (kept.size() >= kMostKept) kept.clear();
+  kept.emplace(text, parsed);
+  return parsed;
+}
+
 std::string to_string(const Expression& expression) { return Printer(expression).run(); }
 
 }  // namespace meshloom::kernels

@@ -18,9 +18,8 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   const bool positions = rules.flag("positions");
   positions ? rules.attributes({"expr", "positions"})
             : rules.attributes({"expr", "queries", "keys"}, {"positions"});
-  const Expression expression = rules.expression("expr", 2);
-  rules.require(expression.roots.size() == 1, "the expression must have one root",
-                std::to_string(expression.roots.size()));
+  const std::size_t roots = rules.expression("expr", 2)->roots.size();
+  rules.require(roots == 1, "the expression must have one root", std::to_string(roots));
   if (positions) {
     rules.inputs({"q_positions", "k_positions"});
     for (int i = 0; i < 2; ++i) {

@@ -15,9 +15,8 @@ namespace {
 constexpr std::int64_t kMaxPositions = std::int64_t{1} << 23;  // so that f32 tells their distances apart
 
 void check_row(const Rules& rules) {
-  const Expression expression = rules.expression("row", 1);
-  rules.require(expression.roots.size() == 1, "the expression must have one root",
-                std::to_string(expression.roots.size()));
+  const std::size_t roots = rules.expression("row", 1)->roots.size();
+  rules.require(roots == 1, "the expression must have one root", std::to_string(roots));
 }
 void check_extent(const Rules& rules, std::int64_t extent) {
   rules.require(extent > 0 && extent < kMaxPositions, "queries and keys must be positive and below 2^23",

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
@@ -39,6 +40,27 @@ TEST(ThreadPoolTest, SubnormalNumbersAreZeroInTasksOnly) {
   }
 }
 #endif
+
+TEST(CpuRates, AreThoseGivenOrMeasured) {
+  const char* before = std::getenv("MESHLOOM_CPU_RATES");
+  const std::string kept = before ? before : "";
+  ::setenv("MESHLOOM_CPU_RATES", "3e9 7e9", 1);
+  const hal::Profile given = cpu_info().profile;
+  EXPECT_DOUBLE_EQ(given.peak_flops.at(hal::DType::f32), 3e9 * std::min(given.cores, probe_host().threads));
+  EXPECT_DOUBLE_EQ(given.memory_bytes_per_second, 7e9);
+  EXPECT_THAT(given.sources.at("peak_flops.f32"), HasSubstr("MESHLOOM_CPU_RATES"));
+  for (const char* bad : {"3e9", "3e9 0", "-1 7e9", "nan 7e9", "3e9 7e9 1", "3e9,7e9"}) {
+    ::setenv("MESHLOOM_CPU_RATES", bad, 1);
+    EXPECT_THAT([] { (void)cpu_info(); }, testing::ThrowsMessage<hal::Error>(testing::AllOf(
+                                              HasSubstr("two positive numbers"), HasSubstr(bad))));
+  }
+  ::unsetenv("MESHLOOM_CPU_RATES");
+  const hal::Profile measured = cpu_info().profile;
+  EXPECT_GT(measured.peak_flops.at(hal::DType::f32), 1e8);
+  EXPECT_GT(measured.memory_bytes_per_second, 1e8);
+  EXPECT_THAT(measured.sources.at("peak_flops.f32"), HasSubstr("measured"));
+  if (before) ::setenv("MESHLOOM_CPU_RATES", kept.c_str(), 1);
+}
 
 TEST(ThreadPoolTest, RunsEveryItemOnce) {
   for (const int workers : {1, 2, 7}) {

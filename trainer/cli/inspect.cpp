@@ -4,15 +4,20 @@
 
 #include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <tuple>
 
 #include "hal/error.h"
 #include "kernels/core/call_parser.h"
+#include "trainer/cli/inspect_ranking.h"
 #include "trainer/execute/inspect_call.h"
+#include "trainer/execute/rank_candidates.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -21,8 +26,9 @@ using InspectJson = nlohmann::ordered_json;
 
 struct NamedCall {
   std::string text;  // as it was typed
-  const kernels::Contract* contract;
+  const kernels::Contract* contract = nullptr;
   kernels::Case call;
+  hal::ForeignShader shader = {};  // without a contract
 };
 
 std::optional<hal::DType> dtype_named(const std::string& word) {
@@ -43,10 +49,62 @@ std::pair<std::string, std::string> first_word(const std::string& text) {
   return {text.substr(begin, end - begin), rest == std::string::npos ? "" : text.substr(rest)};
 }
 
-// "OP SHAPE", "OP DTYPE SHAPE" or "OP CALL".
+std::string read_binary(const std::string& path) {
+  errno = 0;
+  std::ifstream file(path, std::ios::binary);
+  std::string bytes((std::istreambuf_iterator<char>(file)), {});
+  if (!file || bytes.empty())
+    throw Error("'" + path + "'", "must be a file that can be read and is not empty",
+                errno != 0 ? std::strerror(errno) : "no bytes");
+  return bytes;
+}
+
+std::uint32_t number_of(const std::string& text, const std::string& where) {
+  std::uint32_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size())
+    throw Error(where, "constants and subgroup are whole numbers of 32 bits", "'" + text + "'");
+  return value;
+}
+
+// What follows "spirv": "FILE", then "ID=VALUE", "subgroup=N" and "name=NAME" in any order.
+NamedCall parse_shader(const std::string& text, const std::string& where) {
+  auto [path, rest] = first_word(text);
+  if (path.empty()) throw Error(where, "spirv must name a file", "none");
+  NamedCall named;
+  hal::ForeignShader& shader = named.shader;
+  shader.name = std::filesystem::path(path).stem().string();
+  while (!rest.empty()) {
+    std::string word;
+    std::tie(word, rest) = first_word(rest);
+    const std::size_t equals = word.find('=');
+    const std::string key = word.substr(0, equals);
+    if (equals == std::string::npos || key.empty())
+      throw Error(where, "behind the file come ID=VALUE of constants, subgroup=N and name=NAME",
+                  "'" + word + "'");
+    const std::string value = word.substr(equals + 1);
+    if (key == "name")
+      shader.name = value;
+    else if (key == "subgroup")
+      shader.subgroup = number_of(value, where);
+    else if (!shader.constants.emplace(number_of(key, where), number_of(value, where)).second)
+      throw Error(where, "every constant is given once", "'" + key + "' again");
+  }
+  const std::string bytes = read_binary(path);
+  if (bytes.size() % 4 != 0)
+    throw Error("'" + path + "'", "must be SPIR-V, in words of 4 bytes",
+                std::to_string(bytes.size()) + " bytes");
+  shader.spirv.resize(bytes.size() / 4);
+  std::memcpy(shader.spirv.data(), bytes.data(), bytes.size());
+  named.text = "spirv " + shader.name;
+  return named;
+}
+
+// "OP SHAPE", "OP DTYPE SHAPE" or "OP CALL", or a shader.
 std::vector<NamedCall> parse(const kernels::Catalog& catalog, const std::string& text, const std::string& op,
                              const std::string& where) {
   auto [name, rest] = op.empty() ? first_word(text) : std::pair(op, text);
+  if (name == "spirv") return {parse_shader(rest, where)};
   const kernels::Contract& contract = catalog.contract(name);
   hal::DType dtype = hal::DType::f32;
   if (const auto [word, shape] = first_word(rest); dtype_named(word)) {
@@ -56,7 +114,7 @@ std::vector<NamedCall> parse(const kernels::Catalog& catalog, const std::string&
   std::vector<NamedCall> calls;
   for (kernels::ParsedCall& one : kernels::parse_calls(contract, rest, dtype, where)) {
     std::string typed = one.shape.empty() ? rest : std::string(hal::to_string(dtype)) + " " + one.shape;
-    calls.push_back({name + " " + typed, &contract, std::move(one.call)});
+    calls.push_back({name + " " + typed, &contract, std::move(one.call), {}});
   }
   return calls;
 }
@@ -125,14 +183,17 @@ std::string bound_text(const hal::LoopInspection& loop) {
 void print(const InspectedCall& call) {
   std::string params;
   for (const auto& [name, value] : call.choice.params) params += fmt::format(" {}={}", name, value);
-  fmt::print("{}\n  {}{}\n", call.call, call.choice.variant->name, params);
+  fmt::print("{}\n", call.call);
+  if (call.choice.variant) fmt::print("  {}{}\n", call.choice.variant->name, params);
   if (call.host_calls > 0) fmt::print("  {} part(s) of it run on the host\n", call.host_calls);
   for (const InspectedPipeline& one : call.pipelines) {
     const hal::Inspection& found = one.found;
     fmt::print("  {}{}\n", one.spec.kernel, specialization(one.spec));
-    fmt::print("    dispatch   {}x{}x{} workgroups of {}x{}x{}, waves of {}{}\n", one.groups[0],
-               one.groups[1], one.groups[2], one.spec.workgroup[0], one.spec.workgroup[1],
-               one.spec.workgroup[2], found.subgroup,
+    const std::string groups =
+        one.dispatches > 0 ? fmt::format("{}x{}x{} workgroups", one.groups[0], one.groups[1], one.groups[2])
+                           : "workgroups";
+    fmt::print("    dispatch   {} of {}x{}x{}, waves of {}{}\n", groups, one.spec.workgroup[0],
+               one.spec.workgroup[1], one.spec.workgroup[2], found.subgroup,
                one.dispatches > 1 ? fmt::format(", {} times", one.dispatches) : "");
     fmt::print("    compiled   registers {}, spilled {}, scratch {}, local {}, waves {}, code {}\n",
                or_dash(found.registers), or_dash(found.spilled), or_dash(found.scratch_bytes, " B"),
@@ -245,7 +306,7 @@ InspectJson to_json(const NamedCall& named, const InspectedCall& call, const hal
           {"name", device.name},
           {"driver", device.driver},
           {"profile", device.profile.name},
-          {"variant", call.choice.variant->name},
+          {"variant", call.choice.variant ? InspectJson(call.choice.variant->name) : InspectJson(nullptr)},
           {"params", call.choice.params},
           {"host_calls", call.host_calls},
           {"pipelines", pipelines}};
@@ -274,6 +335,42 @@ void write_files(const std::string& folder, const NamedCall& named, const Inspec
     }
 }
 
+// What is printed at once, and returned for JSON.
+InspectJson rank(const Registries& registries, hal::Device& device, const NamedCall& named,
+                 const InspectOptions& options) {
+  if (!named.contract) throw Error(named.text, "a call of an op is ranked", "a shader of another project");
+  if (named.contract->view) throw Error(named.text, "must be an op that runs a kernel", "a view");
+  const std::vector<kernels::TensorType> outputs = named.contract->infer(named.call.inputs, named.call.attrs);
+  const std::vector<Candidate> all =
+      candidates(registries.catalog, device.info(),
+                 {named.contract->name, named.call.inputs, outputs, named.call.attrs});
+  if (all.empty()) throw Error(named.text, "a variant must fit on " + device.info().name, "none");
+  const std::vector<RankedCandidate> ranked = rank_candidates(device, *named.contract, named.call, all);
+  if (!options.json)
+    fmt::print("{}",
+               options.markdown ? ranking_markdown(named.text, ranked) : ranking_text(named.text, ranked));
+  return ranking_json(named.text, ranked);
+}
+
+InspectedCall inspect(const Registries& registries, hal::Device& device, const NamedCall& named,
+                      const std::string& variant) {
+  if (named.contract) return inspect_call(registries.catalog, device, *named.contract, named.call, variant);
+  auto* inspector = dynamic_cast<hal::ShaderInspector*>(&device);
+  if (!inspector) throw Error(named.text, "shaders in SPIR-V need a device of vulkan", device.info().id);
+  hal::InspectedShader shader = inspector->inspect_shader(named.shader);
+  InspectedCall call;
+  call.call = named.text;
+  InspectedPipeline one;
+  one.spec.kernel = named.shader.name;
+  one.spec.workgroup = shader.workgroup;
+  one.spec.subgroup = named.shader.subgroup;
+  for (const auto& [id, value] : named.shader.constants)
+    one.spec.defines.push_back({std::to_string(id), std::to_string(value)});
+  one.found = std::move(shader.found);
+  call.pipelines.push_back(std::move(one));
+  return call;
+}
+
 }  // namespace
 
 int inspect_kernels(const Registries& registries, const InspectOptions& options) {
@@ -288,11 +385,14 @@ int inspect_kernels(const Registries& registries, const InspectOptions& options)
   bool all_inspected = true;
   if (!options.json)
     fmt::print("{}: {}, {}, as {}; nothing runs\n\n", info.id, info.name, info.driver, info.profile.name);
-  if (options.markdown) print_markdown_head();
+  if (options.markdown && !options.rank) print_markdown_head();
   for (const NamedCall& named : calls) {
     try {
-      const InspectedCall found =
-          inspect_call(registries.catalog, *device, *named.contract, named.call, options.variant);
+      if (options.rank) {
+        rows.push_back(rank(registries, *device, named, options));
+        continue;
+      }
+      const InspectedCall found = inspect(registries, *device, named, options.variant);
       if (!options.folder.empty()) write_files(options.folder, named, found);
       if (options.json)
         rows.push_back(to_json(named, found, info));

@@ -9,11 +9,13 @@
 namespace meshloom::trainer {
 
 struct InspectOptions {
-  std::vector<std::string> calls;  // "matmul f16 4096x4096x4096:tb"
-  std::string file;                // of more calls, one a line
-  std::string op;                  // when not empty, calls begin behind it
+  std::vector<std::string>
+      calls;         // "matmul f16 4096x4096x4096:tb", or "spirv FILE 0=256 subgroup=64" for another's shader
+  std::string file;  // of more calls, one a line
+  std::string op;    // when not empty, calls begin behind it
   std::string device, as, variant;
   std::string folder;  // for what was compiled; "" = it is not written
+  bool rank = false;   // every way to run the call, the best by the compiler first
   bool json = false, markdown = false;
 };
 

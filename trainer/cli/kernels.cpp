@@ -124,6 +124,9 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
       ->add_option("--asm", inspect->folder,
                    "With --inspect: write the driver's assembly, the SPIR-V and the GLSL to files in DIR")
       ->type_name("DIR");
+  command->add_flag("--rank", inspect->rank,
+                    "With --inspect: every variant that fits with each of its parameters, in the order in "
+                    "which `bench tune` tries them");
   command->add_flag("--markdown", inspect->markdown, "With --inspect: print a table for a page");
   command->footer(
       "Each variant is checked with the op's first case. The profile kinds that it is made for are listed; "
@@ -132,7 +135,11 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
       "those\n"
       "that fit, the first that is made for the profile's own kind is taken, else the first made for any.\n"
       "A CALL is an op, perhaps a dtype, and a shape as `meshloom bench --shapes` takes it:\n"
-      "'matmul f16 4096x4096x4096:tb', 'flash_attention 1,4096,32,8,128', or what bench prints as a call.\n"
+      "'matmul f16 4096x4096x4096:tb', 'flash_attention 1,4096,32,8,128', or what bench prints as a call. Or "
+      "it\n"
+      "is a compute shader of another project for Vulkan: 'spirv FILE [ID=VALUE ...] [subgroup=N] "
+      "[name=NAME]'\n"
+      "with the constants of its specialization.\n"
       "Exits with 1 when a call cannot be inspected. docs/inspecting-kernels.md says how to read the "
       "numbers.\n"
       "Examples:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e\n"
@@ -140,11 +147,14 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
   command->callback([=, &action] {
     action = [=] {
       if (inspect->calls.empty() && inspect->file.empty()) {
-        if (!inspect->variant.empty() || !inspect->folder.empty() || inspect->markdown)
-          throw Error("--variant, --asm, --markdown", "go with --inspect or --inspect-file", "neither");
+        if (!inspect->variant.empty() || !inspect->folder.empty() || inspect->markdown || inspect->rank)
+          throw Error("--variant, --asm, --markdown, --rank", "go with --inspect or --inspect-file",
+                      "neither");
         return list_kernels(registries, *options);
       }
       if (options->json && inspect->markdown) throw Error("--json, --markdown", "only one of them", "both");
+      if (inspect->rank && (!inspect->variant.empty() || !inspect->folder.empty()))
+        throw Error("--rank", "goes without --variant and --asm", "both");
       inspect->op = options->op;
       inspect->device = options->device;
       inspect->as = options->as;

@@ -42,7 +42,7 @@ std::optional<Plan> plan_with(const MemorySuggestion& suggestion, const TrainerC
     tree.check();
     if (tree.fit) fit(tree, device, registries.catalog, registries.classes);
     ComposeOptions options = tree.compose_options();
-    options.enforce_memory = false;
+    options.enforce_memory = options.verify_passes = false;
     return compose_training(*tree.model, *tree.learner, options, registries.catalog, device);
   } catch (const Error&) {
     return std::nullopt;

@@ -385,7 +385,7 @@ class Composer {
   }
 
   void done(const Program& program, const std::string& pass) {
-    kernels::verify(program, catalog_, pass);
+    if (options_.verify_passes) kernels::verify(program, catalog_, pass);
     show(program, pass);
   }
 

@@ -131,6 +131,8 @@ struct ComposeOptions {
   std::shared_ptr<const Tuning> tuning;
   bool enforce_memory =
       true;  // throw OutOfMemory when the plan exceeds the device's memory; false: return it
+  bool verify_passes =
+      true;  // the program after each pass; false: plans that are only compared, of which one is composed again
 
   std::int64_t rows() const { return batch / accumulation; }  // of one micro-batch
 };

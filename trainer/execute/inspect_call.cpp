@@ -78,16 +78,26 @@ kernels::Choice named(const kernels::Catalog& catalog, const hal::DeviceInfo& de
 InspectedCall inspect_call(const kernels::Catalog& catalog, hal::Device& device,
                            const kernels::Contract& contract, const kernels::Case& call,
                            const std::string& variant) {
-  InspectedCall found;
-  found.call = kernels::call_text(contract.name, call.inputs, call.attrs);
-  if (contract.view) throw Error(found.call, "must be an op that runs a kernel", "a view");
+  const std::string text = kernels::call_text(contract.name, call.inputs, call.attrs);
+  if (contract.view) throw Error(text, "must be an op that runs a kernel", "a view");
   const std::vector<kernels::TensorType> outputs = contract.infer(call.inputs, call.attrs);
   const kernels::CallView view{contract.name, call.inputs, outputs, call.attrs};
-  found.choice = variant.empty() ? select_one(catalog, device.info(), contract.name, call.inputs, call.attrs)
-                                 : named(catalog, device.info(), view, variant, found.call);
-  if (found.choice.variant->name == "reference")
-    throw Error(found.call, "a variant must fit on " + device.info().name + ", or the host computes it",
+  const kernels::Choice choice =
+      variant.empty() ? select_one(catalog, device.info(), contract.name, call.inputs, call.attrs)
+                      : named(catalog, device.info(), view, variant, text);
+  if (choice.variant->name == "reference")
+    throw Error(text, "a variant must fit on " + device.info().name + ", or the host computes it",
                 reasons(catalog, device.info(), view));
+  return inspect_choice(device, contract, call, choice);
+}
+
+InspectedCall inspect_choice(hal::Device& device, const kernels::Contract& contract,
+                             const kernels::Case& call, const kernels::Choice& choice) {
+  InspectedCall found;
+  found.call = kernels::call_text(contract.name, call.inputs, call.attrs);
+  found.choice = choice;
+  const std::vector<kernels::TensorType> outputs = contract.infer(call.inputs, call.attrs);
+  const kernels::CallView view{contract.name, call.inputs, outputs, call.attrs};
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
   const auto bind = [&](std::int64_t bytes, hal::Access access) {
     buffers.push_back(device.allocate(std::max<std::int64_t>((bytes + 3) / 4 * 4, 4), found.call));

@@ -35,4 +35,8 @@ InspectedCall inspect_call(const kernels::Catalog& catalog, hal::Device& device,
                            const kernels::Contract& contract, const kernels::Case& call,
                            const std::string& variant = {});
 
+// The same of this way to run it, which fits.
+InspectedCall inspect_choice(hal::Device& device, const kernels::Contract& contract,
+                             const kernels::Case& call, const kernels::Choice& choice);
+
 }  // namespace meshloom::trainer

@@ -185,7 +185,7 @@ Small compose_small(TrainerConfig config, std::int64_t layers, const kernels::Ca
                     const hal::Network& network) {
   set_layers(config, layers, classes);
   ComposeOptions options = config.compose_options();
-  options.enforce_memory = options.evaluation = false;
+  options.enforce_memory = options.evaluation = options.verify_passes = false;
   options.rank = rank_of_stage(*config.mesh, 0);
   const Plan plan = compose_training(*config.model, *config.learner, options, catalog, device);
   return {simulate_step({&plan}, network, device).seconds, plan.memory, plan.peak_bytes};

@@ -291,6 +291,7 @@ class Fitting {
       const TrainerConfig tree = tree_of(edit);
       ComposeOptions compose = tree.compose_options();
       compose.enforce_memory = false;
+      compose.verify_passes = false;
       if (options_.programs) options_.programs(compose);
       const Plan plan = compose_training(*tree.model, *tree.learner, compose, catalog_, device_);
       std::int64_t kept = 0;

@@ -1,11 +1,13 @@
 #include "backends/cpu/device/device.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
 #include <map>
 #include <mutex>
 #include <new>
+#include <optional>
 #include <string>
 #include <utility>
 
@@ -22,7 +24,11 @@ hal::DeviceInfo describe() {
   const Host host = probe_host();
   const int workers = wanted_workers(host);
   double flops = 0, bytes_per_second = 0;
-  {
+  const std::optional<CpuRates> given = given_rates();
+  if (given) {
+    flops = given->core_flops * std::min(workers, host.threads);
+    bytes_per_second = given->bytes_per_second;
+  } else {
     ThreadPool pool(workers);
     flops = measure_flops(pool, host.threads);
     bytes_per_second = measure_read_bandwidth(pool, host.l3_bytes);
@@ -35,7 +41,7 @@ hal::DeviceInfo describe() {
   info.api = "C++20";
   info.is_cpu = true;
   info.timestamps = true;
-  info.profile = host_profile(host, workers, flops, bytes_per_second);
+  info.profile = host_profile(host, workers, flops, bytes_per_second, !given);
   hal::Limits& limits = info.limits;
   limits.memory_bytes = host.memory_bytes;
   limits.max_allocation_bytes = host.memory_bytes;
@@ -55,13 +61,14 @@ hal::DeviceInfo describe() {
 
 }  // namespace
 
-// Measured once for each number of threads that is asked for.
+// Measured once for each number of threads and each setting of the rates that is asked for.
 hal::DeviceInfo cpu_info() {
   static std::mutex mutex;
   static std::map<std::string, hal::DeviceInfo> known;
-  const char* threads = std::getenv("MESHLOOM_THREADS");
+  const char *threads = std::getenv("MESHLOOM_THREADS"), *rates = std::getenv("MESHLOOM_CPU_RATES");
   const std::lock_guard lock(mutex);
-  const auto [found, is_new] = known.try_emplace(threads ? threads : "");
+  const auto [found, is_new] =
+      known.try_emplace(std::string(threads ? threads : "") + "\n" + (rates ? rates : ""));
   if (is_new) try {
       found->second = describe();
     } catch (...) {

@@ -161,7 +161,22 @@ int wanted_workers(const Host& host) {
   return workers;
 }
 
-hal::Profile host_profile(const Host& host, int workers, double flops, double bytes_per_second) {
+std::optional<CpuRates> given_rates() {
+  const char* text = std::getenv("MESHLOOM_CPU_RATES");
+  if (text == nullptr || *text == '\0') return std::nullopt;
+  std::istringstream words(text);
+  CpuRates rates;
+  if (!(words >> rates.core_flops >> rates.bytes_per_second) || !(words >> std::ws).eof() ||
+      !(rates.core_flops > 0) || !(rates.bytes_per_second > 0))
+    throw Error("cpu, environment variable MESHLOOM_CPU_RATES",
+                "must be two positive numbers, the FLOP/s of a core and the bytes per second of all, such as "
+                "'5e10 2e10'",
+                "'" + std::string(text) + "'");
+  return rates;
+}
+
+hal::Profile host_profile(const Host& host, int workers, double flops, double bytes_per_second,
+                          bool is_measured) {
   hal::Profile profile;
   profile.name = "host-cpu";
   profile.product = host.name;
@@ -175,13 +190,15 @@ hal::Profile host_profile(const Host& host, int workers, double flops, double by
   profile.peak_flops[hal::DType::f32] = flops;
   profile.sources = {
       {"memory_bytes", "physical memory, or the control group's limit where smaller"},
-      {"memory_bytes_per_second", "measured: reading a buffer beyond the caches with all workers"},
+      {"memory_bytes_per_second",
+       is_measured ? "measured: reading a buffer beyond the caches with all workers" : "MESHLOOM_CPU_RATES"},
       {"cores", "MESHLOOM_THREADS, or the affinity mask and the control group's quota"},
       {"scratch_bytes", host.l2_bytes > 0 ? "/sys/devices/system/cpu/cpu0/cache, level 2"
                                           : "assumed: the level 2 cache is not reported here"},
       {"lanes", "vector width of " + host.target},
       {"max_workgroup", "chosen: a work group is one loop here"},
-      {"peak_flops.f32", "measured: independent multiply-adds in registers with all workers"},
+      {"peak_flops.f32", is_measured ? "measured: independent multiply-adds in registers with all workers"
+                                     : "MESHLOOM_CPU_RATES, for each of the workers"},
   };
   return profile;
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 
 #include "backends/cpu/device/thread_pool.h"
@@ -28,7 +29,15 @@ int wanted_workers(const Host& host);
 double measure_flops(ThreadPool& pool, int cores);
 double measure_read_bandwidth(ThreadPool& pool, std::int64_t l3_bytes);
 
+// What the environment variable MESHLOOM_CPU_RATES says instead of the measurements: the f32 FLOP/s of one core and the
+// bytes/s that all cores read. Throws hal::Error when it is not two positive numbers.
+struct CpuRates {
+  double core_flops = 0, bytes_per_second = 0;
+};
+std::optional<CpuRates> given_rates();
+
 // The profile "host-cpu" of this machine; Profile::sources says where every number comes from.
-hal::Profile host_profile(const Host& host, int workers, double flops, double bytes_per_second);
+hal::Profile host_profile(const Host& host, int workers, double flops, double bytes_per_second,
+                          bool is_measured);
 
 }  // namespace meshloom::backends::cpu

@@ -80,7 +80,7 @@ hal::Inspection VkExecutable::inspect(std::span<const hal::Binding> bindings) co
     throw hal::Error(where_, "kernels are inspected on a device that was opened for it");
   const bool by_address = needs_addresses(bindings);
   hal::Inspection found =
-      inspect_pipeline(context_->device(), pipeline(by_address), spec(), device_name_, where_);
+      inspect_pipeline(context_->device(), pipeline(by_address), spec().workgroup, device_name_, where_);
   const std::string text = source(by_address);
   const std::vector<std::uint32_t> words = spirv(text);
   found.files.push_back({".glsl", text});

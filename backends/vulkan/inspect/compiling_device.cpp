@@ -2,6 +2,7 @@
 
 #include <utility>
 
+#include "backends/vulkan/inspect/foreign_shader.h"
 #include "hal/error.h"
 #include "hal/null_command_list.h"
 
@@ -39,6 +40,10 @@ std::shared_ptr<hal::Executable> CompilingDevice::load(const hal::ExecutableSpec
   std::shared_ptr<VkExecutable>& slot = executables_[spec.key()];
   if (!slot) slot = std::make_shared<VkExecutable>(context_, info_, cache_, spec);
   return slot;
+}
+
+hal::InspectedShader CompilingDevice::inspect_shader(const hal::ForeignShader& shader) {
+  return vulkan::inspect_shader(*context_, info_, shader);
 }
 
 std::unique_ptr<hal::CommandList> CompilingDevice::record(std::string) {

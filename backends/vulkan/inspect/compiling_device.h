@@ -9,16 +9,18 @@
 #include "backends/vulkan/device/pipeline.h"
 #include "hal/cache/disk_cache.h"
 #include "hal/device.h"
+#include "hal/inspection.h"
 
 namespace meshloom::backends::vulkan {
 
 // Its memory is counted and not there; lists take commands and keep none; submit(), write() and read() throw Error.
-class CompilingDevice final : public hal::Device {
+class CompilingDevice final : public hal::Device, public hal::ShaderInspector {
  public:
   // `use` is compile or inspect. Throws Error when the driver lacks what inspecting needs.
   CompilingDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found, Use use);
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
+  hal::InspectedShader inspect_shader(const hal::ForeignShader& shader) override;
   std::unique_ptr<hal::CommandList> record(std::string name) override;
   void submit(hal::CommandList& list) override;
   void wait() override {}

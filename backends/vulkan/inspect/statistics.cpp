@@ -80,7 +80,7 @@ const hal::DriverStatistic* find(const hal::Inspection& inspection,
   return nullptr;
 }
 
-void read_listing(hal::Inspection& inspection, const hal::ExecutableSpec& spec,
+void read_listing(hal::Inspection& inspection, const std::array<std::uint32_t, 3>& workgroup,
                   const std::string& device_name) {
   const rdna::Family* family = rdna::family_of(device_name);
   if (!family) {
@@ -89,10 +89,9 @@ void read_listing(hal::Inspection& inspection, const hal::ExecutableSpec& spec,
     return;
   }
   if (inspection.registers) {
-    const std::int64_t workgroup =
-        std::int64_t{1} * spec.workgroup[0] * spec.workgroup[1] * spec.workgroup[2];
+    const std::int64_t invocations = std::int64_t{1} * workgroup[0] * workgroup[1] * workgroup[2];
     inspection.waves = rdna::waves_of(*family, *inspection.registers, inspection.local_bytes.value_or(0),
-                                      workgroup, inspection.subgroup);
+                                      invocations, inspection.subgroup);
   }
   const auto listing = std::find_if(inspection.files.begin(), inspection.files.end(),
                                     [](const hal::InspectedFile& file) { return file.suffix == ".asm"; });
@@ -134,7 +133,8 @@ void read_statistics(hal::Inspection& inspection) {
   }
 }
 
-hal::Inspection inspect_pipeline(VkDevice device, VkPipeline pipeline, const hal::ExecutableSpec& spec,
+hal::Inspection inspect_pipeline(VkDevice device, VkPipeline pipeline,
+                                 const std::array<std::uint32_t, 3>& workgroup,
                                  const std::string& device_name, const std::string& where) {
   const VkPipelineInfoKHR whole{VK_STRUCTURE_TYPE_PIPELINE_INFO_KHR, nullptr, pipeline};
   const auto get_executables = function_of<PFN_vkGetPipelineExecutablePropertiesKHR>(
@@ -162,7 +162,7 @@ hal::Inspection inspect_pipeline(VkDevice device, VkPipeline pipeline, const hal
     found.statistics.push_back({statistics[i].name, statistics[i].description, value_of(statistics[i])});
   read_statistics(found);
   found.files = texts_of(device, which, where);
-  read_listing(found, spec, device_name);
+  read_listing(found, workgroup, device_name);
   return found;
 }
 

@@ -93,6 +93,72 @@ TEST_F(NullHardware, AFileOfCallsMakesATable) {
   EXPECT_THAT(bad.err, HasSubstr("bad:2: rms_norm takes ROWSxN"));
 }
 
+TEST_F(NullHardware, CandidatesAreRanked) {
+  const Outcome json = run("kernels --json --rank --as rx6800xt --inspect 'matmul f32 4096x4096x4096'");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto ranked = nlohmann::json::parse(json.out)[0]["candidates"];
+  ASSERT_GT(ranked.size(), 4u);
+  EXPECT_EQ(ranked[0]["variant"], "gpu_tile");
+  bool in_memory = false;
+  double before = 1;
+  int own = 0;
+  for (const auto& one : ranked) {
+    ASSERT_FALSE(one.contains("error")) << one;
+    if (one["registers_in_memory"] != in_memory) {
+      EXPECT_FALSE(in_memory) << "those that keep registers in memory come last";
+      in_memory = true;
+      before = 1;
+    }
+    EXPECT_LE(one["multiplying_share"].get<double>(), before);
+    before = one["multiplying_share"];
+    own += one["own"].get<bool>() && one["variant"] == "gpu_tile" ? 1 : 0;
+  }
+  EXPECT_EQ(own, 1);
+  EXPECT_THAT(run("kernels --rank --inspect 'matmul 64x64x64'").out,
+              AllOf(HasSubstr("rank"), HasSubstr("gpu_tile (as chosen by the variant)")));
+  EXPECT_THAT(run("kernels --rank --inspect 'matmul 64x64x64' --variant naive").err,
+              HasSubstr("--rank: goes without --variant and --asm"));
+}
+
+// A shader of another project is read as ours are: here ours, as a file, by another path through the driver.
+TEST_F(NullHardware, AShaderOfOthersIsReadAlike) {
+  const Scratch scratch;
+  const Outcome ours = run("kernels --json --inspect 'matmul f32 512x512x512' --asm " + scratch.path("asm"));
+  ASSERT_EQ(ours.code, 0) << ours.err;
+  std::string spirv;
+  for (const auto& entry : std::filesystem::directory_iterator(scratch.path("asm")))
+    if (entry.path().extension() == ".spv") spirv = entry.path().string();
+  const Outcome theirs = run("kernels --json --inspect 'spirv " + spirv + " name=another 77=3'");
+  ASSERT_EQ(theirs.code, 0) << theirs.err;
+  auto own = nlohmann::json::parse(ours.out)[0]["pipelines"][0],
+       foreign = nlohmann::json::parse(theirs.out)[0]["pipelines"][0];
+  EXPECT_EQ(foreign["kernel"], "another");
+  EXPECT_EQ(foreign["defines"], (nlohmann::json{{"77", "3"}}));
+  for (const char* field : {"registers", "local_bytes", "code_bytes", "waves", "workgroup", "loops"})
+    EXPECT_EQ(foreign[field], own[field]) << field;
+  const Outcome table = run("kernels --markdown --inspect 'spirv " + spirv + " name=another'");
+  EXPECT_THAT(table.out, HasSubstr("| spirv another | another | 64 |"));
+}
+
+TEST_F(NullHardware, ShadersThatCannotBeMeantAreRefused) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text.spv", std::string(64, 'x'));
+  const auto error = [&](const std::string& call) {
+    const Outcome outcome = run("kernels --inspect 'spirv " + call + "'");
+    EXPECT_EQ(outcome.code, 1) << call;
+    EXPECT_EQ(outcome.errors().size(), 1u) << outcome.err;
+    return outcome.err;
+  };
+  EXPECT_THAT(error(""), HasSubstr("spirv must name a file"));
+  EXPECT_THAT(error("/nonexistent.spv"), HasSubstr("must be a file that can be read"));
+  EXPECT_THAT(error(scratch.file("odd.spv", "12345")), HasSubstr("in words of 4 bytes; found 5 bytes"));
+  EXPECT_THAT(error(text), HasSubstr("must be SPIR-V in the byte order of this machine"));
+  EXPECT_THAT(error(text + " wide"), HasSubstr("behind the file come ID=VALUE"));
+  EXPECT_THAT(error(text + " 1=x"), HasSubstr("whole numbers of 32 bits; found 'x'"));
+  EXPECT_THAT(error(text + " 1=2 1=3"), HasSubstr("every constant is given once; found '1' again"));
+  EXPECT_THAT(error(text + " subgroup=7000"), HasSubstr("subgroups have"));
+}
+
 TEST_F(NullHardware, RunsNothing) {
   const Scratch scratch;
   const std::string data = scratch.file("text", sample_text(4000));

@@ -71,10 +71,10 @@ class ElementwiseFuser {
     for (ValueId id : consumer.inputs) consumer_map.push_back(id == value ? -1 : number(id));
     for (ValueId id : producer.inputs) producer_map.push_back(number(id));
     if (inputs.size() + consumer.outputs.size() > kernels::kMaxElementwiseOperands) return false;
-    const Expression from = kernels::parse_expression(producer.attrs.text("expr"));
-    const Expression into = kernels::parse_expression(consumer.attrs.text("expr"));
+    const auto from = kernels::parsed_expression(producer.attrs.text("expr")),
+               into = kernels::parsed_expression(consumer.attrs.text("expr"));
     const Expression fused =
-        kernels::compose(into, static_cast<std::int32_t>(slot), from, 0, consumer_map, producer_map);
+        kernels::compose(*into, static_cast<std::int32_t>(slot), *from, 0, consumer_map, producer_map);
     if (fused.nodes.size() > kMaxFusedNodes) return false;
     consumer.inputs = std::move(inputs);
     consumer.attrs.set("expr", kernels::to_string(fused));

@@ -146,7 +146,9 @@ class EpilogueFuser {
   }
 
   static bool is_sum(const Call& call) {
-    const kernels::Expression e = kernels::parse_expression(call.attrs.text("expr"));
+    const std::shared_ptr<const kernels::Expression> kept =
+        kernels::parsed_expression(call.attrs.text("expr"));
+    const kernels::Expression& e = *kept;
     if (e.roots.size() != 1) return false;
     const kernels::ExprNode& root = e.nodes[at(e.roots[0])];
     return root.op == kernels::ExprOp::add && e.nodes[at(root.a)].op == kernels::ExprOp::input &&

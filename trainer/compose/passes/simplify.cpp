@@ -88,7 +88,9 @@ bool shrink_elementwise(Program& program, const Graph& graph, const std::vector<
   bool changed = false;
   for (Call& call : program.calls) {
     if (call.op != "elementwise") continue;
-    const kernels::Expression expression = kernels::parse_expression(call.attrs.text("expr"));
+    const std::shared_ptr<const kernels::Expression> kept =
+        kernels::parsed_expression(call.attrs.text("expr"));
+    const kernels::Expression& expression = *kept;
     std::vector<std::int32_t> roots;
     std::vector<ValueId> outputs;
     for (std::size_t r = 0; r < call.outputs.size(); ++r) {

@@ -1,0 +1,70 @@
+#include "trainer/execute/rank_candidates.h"
+
+#include <algorithm>
+#include <cmath>
+#include <tuple>
+#include <utility>
+
+#include "hal/error.h"
+
+namespace meshloom::trainer {
+namespace {
+
+// The share of the cores that has work, on average over the rounds that the workgroups take.
+double working_cores(const InspectedPipeline& pipeline, std::int64_t cores) {
+  const double groups = 1.0 * pipeline.groups[0] * pipeline.groups[1] * pipeline.groups[2];
+  if (groups <= 0 || cores <= 0) return 1;
+  return groups / (std::ceil(groups / static_cast<double>(cores)) * static_cast<double>(cores));
+}
+
+}  // namespace
+
+double multiplying_share(const InspectedCall& call, std::int64_t cores) {
+  double multiplied = 0, taken = 0;
+  for (const InspectedPipeline& pipeline : call.pipelines) {
+    const hal::LoopInspection* loop = pipeline.found.main_loop();
+    if (!loop || loop->multiply_cycles <= 0) continue;
+    const double invocations =
+        1.0 * pipeline.spec.workgroup[0] * pipeline.spec.workgroup[1] * pipeline.spec.workgroup[2];
+    const double work = loop->multiply_cycles * invocations * pipeline.groups[0] * pipeline.groups[1] *
+                        pipeline.groups[2] * std::max(1, pipeline.dispatches);
+    double share = loop->multiply_cycles / std::max(loop->issue_cycles, loop->local_cycles);
+    if (pipeline.found.waves && *pipeline.found.waves < 2) share /= 2;
+    multiplied += work;
+    taken += work / (share * working_cores(pipeline, cores));
+  }
+  return taken > 0 ? multiplied / taken : 0;
+}
+
+bool keeps_registers_in_memory(const InspectedCall& call) {
+  return std::any_of(call.pipelines.begin(), call.pipelines.end(), [](const InspectedPipeline& pipeline) {
+    return pipeline.found.spilled.value_or(0) > 0 || pipeline.found.scratch_bytes.value_or(0) > 0;
+  });
+}
+
+std::vector<RankedCandidate> rank_candidates(hal::Device& device, const kernels::Contract& contract,
+                                             const kernels::Case& call, const std::vector<Candidate>& all) {
+  std::vector<RankedCandidate> ranked;
+  for (const Candidate& candidate : all) {
+    RankedCandidate& one = ranked.emplace_back();
+    one.candidate = candidate;
+    try {
+      kernels::Choice choice;
+      choice.variant = candidate.variant;
+      choice.params = candidate.fit.params;
+      choice.workspace_bytes = candidate.fit.workspace_bytes;
+      one.inspected = inspect_choice(device, contract, call, choice);
+      one.share = multiplying_share(one.inspected, device.info().profile.cores);
+      one.registers_in_memory = keeps_registers_in_memory(one.inspected);
+    } catch (const Error& error) {
+      one.error = error.what();
+    }
+  }
+  std::stable_sort(ranked.begin(), ranked.end(), [](const RankedCandidate& a, const RankedCandidate& b) {
+    return std::tuple(!a.error.empty(), a.registers_in_memory, -a.share) <
+           std::tuple(!b.error.empty(), b.registers_in_memory, -b.share);
+  });
+  return ranked;
+}
+
+}  // namespace meshloom::trainer
