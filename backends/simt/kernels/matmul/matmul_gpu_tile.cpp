@@ -67,10 +67,16 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   const MatmulDims d = kernels::matmul_dims(call);
   std::vector<Fit> result;
   if (!unsupported_operands(call, target).empty()) return result;
-  for (const Tile& tile : tiles_for(target))
-    if (fits(target, tile))
-      for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d)))
-        result.push_back(std::move(fit));
+  const auto add = [&](const std::map<std::string, std::int64_t>& params, const Tile& tile) {
+    if (!fits(target, tile)) return;
+    for (Fit& fit : product_alternatives(params, d, target, tile.tiles(d))) result.push_back(std::move(fit));
+  };
+  for (const Tile& tile : tiles_for(target)) add(params_of(tile), tile);
+  // CPU drivers, which hold what is live at a barrier in memory, prefetch only where that is asked for.
+  if (!target.is_cpu) return result;
+  std::map<std::string, std::int64_t> params = params_of(kHostTiles[2]);
+  params["prefetch"] = 1;
+  add(params, kHostTiles[2]);
   return result;
 }
 
@@ -96,6 +102,7 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
 void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
   const auto& p = args.choice.params;
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
+  const auto found = p.find("prefetch");
   const hal::DType dtype = args.call.inputs[0].dtype;
   own.kernel = "matmul_gpu_tile";
   for (hal::Define& item : std::vector<hal::Define>{
@@ -103,7 +110,9 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
            define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn),
            define("TRANS_A", d.trans_a ? 1 : 0), define("TRANS_B", d.trans_b ? 1 : 0),
            define("WIDE_A", load_width(dtype, d.trans_a ? d.m : d.k)),
-           define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n))})
+           define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n)),
+           define("WHOLE_STEPS", d.k % tile.bk == 0),
+           define("PREFETCH", found == p.end() ? !args.device.info().is_cpu : found->second != 0)})
     own.defines.push_back(std::move(item));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d));
