@@ -4,6 +4,7 @@
 
 #define FN static inline
 #define UNROLL _Pragma("unroll")
+#define DONT_UNROLL _Pragma("nounroll")
 
 #define LOCAL_ID(d) ((int)get_local_id(d))
 #define BARRIER() barrier(CLK_LOCAL_MEM_FENCE)
@@ -11,6 +12,7 @@
 #define LOAD(name, index) name[index]
 #define STORE(name, index, value) name[index] = (value)
 #define LOAD4(name, index) name##_4[(index) >> 2]
+#define LOAD_WORD(name, at) name##_4[at]
 #define STORE4(name, index, value) name##_4[(index) >> 2] = (value)
 
 #define TO_FLOAT(x) ((float)(x))
@@ -18,6 +20,7 @@
 #define TO_UINT(x) ((uint)(x))
 #define BITS_OF(x) as_uint(x)
 #define FLOAT_OF_BITS(x) as_float(x)
+#define FLOAT4_OF_BITS(x) as_float4(x)
 #define make_float4(x, y, z, w) ((float4)(x, y, z, w))
 #define splat_float4(x) ((float4)(x))
 #define RSQRT(x) rsqrt(x)

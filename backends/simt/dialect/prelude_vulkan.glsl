@@ -14,6 +14,7 @@
 
 #define FN
 #define UNROLL [[unroll]]
+#define DONT_UNROLL [[dont_unroll]]
 
 #define float4 vec4
 #define int4 ivec4
@@ -25,6 +26,7 @@
 #define LOAD(name, index) mesh_load_##name(int(index))
 #define STORE(name, index, value) name.v[index] = (value)
 #define LOAD4(name, index) mesh_load4_##name(int(index))
+#define LOAD_WORD(name, at) mesh_word_##name(int(at))
 #define STORE4(name, index, value) name##_4.v[(index) >> 2] = (value)  // not of 16-bit elements
 
 #define TO_FLOAT(x) float(x)
@@ -32,6 +34,7 @@
 #define TO_UINT(x) uint(x)
 #define BITS_OF(x) floatBitsToUint(x)
 #define FLOAT_OF_BITS(x) uintBitsToFloat(x)
+#define FLOAT4_OF_BITS(x) uintBitsToFloat(uvec4(x))
 #define make_float4(x, y, z, w) vec4(x, y, z, w)
 #define splat_float4(x) vec4(x)
 #define RSQRT(x) inversesqrt(x)
@@ -76,7 +79,7 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_WORD_int(w) int(w)
 #define MESH_WORD_uint(w) (w)
 #define MESH_WORD_float(w) uintBitsToFloat(w)
-// LOAD4 and STORE4 move 16 bytes: 2^MESH_WIDE elements.
+// LOAD4, STORE4 and LOAD_WORD, whose place is in words of 16 bytes, move 16 bytes: 2^MESH_WIDE elements.
 #define MESH_WIDE_int 2
 #define MESH_WIDE_uint 2
 #define MESH_WIDE_float 2
@@ -93,7 +96,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
   layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer4_##name { type##4 v[]; } name##_4;
 #define MESH_STORAGE_LOAD(type, name)                        \
   type mesh_load_##name(int index) { return name.v[index]; } \
-  type##4 mesh_load4_##name(int index) { return name##_4.v[index >> MESH_WIDE_##type]; }
+  type##4 mesh_load4_##name(int index) { return name##_4.v[index >> MESH_WIDE_##type]; } \
+  type##4 mesh_word_##name(int at) { return name##_4.v[at]; }
 #define MESH_FETCH_int(name, index) MESH_WORD_int(texelFetch(name, index).x)
 #define MESH_FETCH_uint(name, index) texelFetch(name, index).x
 #define MESH_FETCH_float(name, index) MESH_WORD_float(texelFetch(name, index).x)
@@ -106,7 +110,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_TEXEL(i, type, name)                                                  \
   layout(set = 0, binding = i) uniform usamplerBuffer name;                        \
   type mesh_load_##name(int index) { return MESH_FETCH_##type(name, index); }      \
-  type##4 mesh_load4_##name(int index) { return MESH_FETCH4_##type(name, index); }
+  type##4 mesh_load4_##name(int index) { return MESH_FETCH4_##type(name, index); } \
+  type##4 mesh_word_##name(int at) { return MESH_FETCH4_##type(name, (at << MESH_WIDE_##type)); }
 #define MESH_DECLARE_W(i, type, name) MESH_STORAGE(i, W, type, name)
 #define MESH_DECLARE_RW(i, type, name) MESH_STORAGE(i, RW, type, name) MESH_STORAGE_LOAD(type, name)
 #define MESH_DECLARE(i, access, type, name) MESH_DECLARE_##access(i, type, name)
@@ -117,7 +122,8 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_ADDRESS_LOAD_RW(i, type, name) MESH_ADDRESS_LOADS(i, RW, type, name)
 #define MESH_ADDRESS_LOADS(i, access, type, name)                                                            \
   type mesh_load_##name(int index) { return Mesh##access##_##type(mesh_push.address[i]).v[index]; }      \
-  type##4 mesh_load4_##name(int index) { return Mesh##access##4_##type(mesh_push.address[i]).v[index >> MESH_WIDE_##type]; }
+  type##4 mesh_load4_##name(int index) { return Mesh##access##4_##type(mesh_push.address[i]).v[index >> MESH_WIDE_##type]; } \
+  type##4 mesh_word_##name(int at) { return Mesh##access##4_##type(mesh_push.address[i]).v[at]; }
 #define MESH_SCALAR(i, type, name) type name = MESH_WORD_##type(mesh_push.words[i]);
 #define MESH_LOCAL(type, name, count) shared type name[count];
 #define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))

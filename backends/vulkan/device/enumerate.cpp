@@ -135,6 +135,10 @@ Features query_features(VkPhysicalDevice device, bool& device_address, bool& tim
       features_of<VkPhysicalDevicePipelineExecutablePropertiesFeaturesKHR>(
           device, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_PIPELINE_EXECUTABLE_PROPERTIES_FEATURES_KHR)
           .pipelineExecutableInfo;
+  features.integer_dot = has_extension(device, VK_KHR_SHADER_INTEGER_DOT_PRODUCT_EXTENSION_NAME) &&
+                         features_of<VkPhysicalDeviceShaderIntegerDotProductFeatures>(
+                             device, VK_STRUCTURE_TYPE_PHYSICAL_DEVICE_SHADER_INTEGER_DOT_PRODUCT_FEATURES)
+                             .shaderIntegerDotProduct;
   features.portability_subset = has_extension(device, "VK_KHR_portability_subset");
   return features;
 }
@@ -146,6 +150,7 @@ std::vector<std::string> feature_names(const Features& features, const Propertie
       {features.storage_8bit, "i8-storage"},
       {features.float16, "f16-arithmetic"},
       {features.int8, "i8-arithmetic"},
+      {features.integer_dot, "i8-dot"},
       {features.int16, "i16-arithmetic"},
       {features.int64, "i64-arithmetic"},
       {features.float64, "f64-arithmetic"},

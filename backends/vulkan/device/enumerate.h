@@ -17,7 +17,7 @@ struct Features {
   bool storage_16bit = false, storage_8bit = false, float16 = false, int8 = false, int16 = false,
        int64 = false, float64 = false, portability_subset = false, cooperative_matrix = false,
        bfloat16_matrix = false, subgroup_size_control = false, pipeline_statistics = false,
-       executable_info = false;
+       executable_info = false, integer_dot = false;
 };
 
 struct PhysicalDevice {

@@ -105,7 +105,9 @@ Launch over_own_rows(const EncodeArgs& args, const AttentionDims& d, const std::
                              define("SPREAD", tile.spread),
                              define("CHUNK", tile.chunk(d)),
                              define("PART_D", tile.part(d.d)),
-                             define("PART_DV", tile.part(d.dv))},
+                             define("PART_DV", tile.part(d.dv)),
+                             define("QUERY_FOURS", d.s % 4 == 0),
+                             define("UNROLLED", !args.device.info().is_cpu)},
                  .width = static_cast<std::uint32_t>(tile.workgroup)};
   if (d.rng_state >= 0) command.defines.push_back({"DROPOUT", "1"});
   add_bias_and_bitmask_defines(command.defines, d, tile.own());

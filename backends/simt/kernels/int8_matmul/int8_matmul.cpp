@@ -11,47 +11,66 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::Int8MatmulDims;
 
-constexpr std::int64_t kDepth = 8;  // words
-
 struct Tile {
-  std::int64_t bm, bn, tm, tn;
+  std::int64_t bm, bn, tm, tn, depth;  // depth in words
   std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
+  std::int64_t shared_bytes() const { return 4 * depth * (bm + 4 + bn + 4); }
+  std::array<std::int64_t, 3> groups(const Int8MatmulDims& d) const {
+    return {ceil_div(d.n, bn), ceil_div(d.m, bm), 1};
+  }
 };
-// CPU drivers pay for every invocation that waits at a barrier.
-Tile tile_for(const hal::DeviceInfo& target) {
-  return target.is_cpu ? Tile{32, 32, 8, 4} : Tile{64, 64, 4, 4};
+// CPU drivers pay for every invocation that waits at a barrier. The larger of a GPU's tiles is for products that give all its
+// cores one.
+Tile tile_for(const Int8MatmulDims& d, const hal::DeviceInfo& target) {
+  if (target.is_cpu) return {32, 32, 8, 4, 8};
+  const Tile large{128, 128, 8, 8, 16};
+  return large.groups(d)[0] * large.groups(d)[1] >= target.profile.cores &&
+                 large.shared_bytes() <= workgroup_bytes(target) &&
+                 large.workgroup() <= max_invocations(target)
+             ? large
+             : Tile{64, 64, 4, 4, 16};
 }
 
-std::array<std::int64_t, 3> groups_of(const Int8MatmulDims& d, const Tile& tile) {
-  return {ceil_div(d.n, tile.bn), ceil_div(d.m, tile.bm), 1};
-}
+// The numbers that one load takes; 0 = rows do not consist of words.
+std::int64_t load_numbers(std::int64_t k) { return k % 16 == 0 ? 16 : k % 4 == 0 ? 4 : 0; }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
-  const Tile tile = tile_for(target);
+  const Tile tile = tile_for(d, target);
   std::string reason = unsupported_size(call);
-  if (reason.empty()) reason = unsupported_groups(target, groups_of(d, tile));
-  const std::int64_t words = (tile.bm + tile.bn) * kDepth / tile.workgroup();
-  const std::int64_t step = words * (d.k % 4 == 0 ? 1 : 5) + kDepth + 1;
+  if (reason.empty()) reason = unsupported_groups(target, tile.groups(d));
+  const std::int64_t words = (tile.bm + tile.bn) * tile.depth / tile.workgroup();
+  const std::int64_t step = words * (d.k % 4 == 0 ? 1 : 5) + tile.depth + 1;
   if (reason.empty())
-    reason = unsupported_iterations(target, static_cast<double>(ceil_div(d.k, 4 * kDepth) * step));
+    reason = unsupported_iterations(target, static_cast<double>(ceil_div(d.k, 4 * tile.depth) * step));
   if (reason.empty() && tile.workgroup() > target.limits.max_workgroup)
     reason = "workgroups have " + std::to_string(tile.workgroup()) + " invocations, the driver takes " +
              std::to_string(target.limits.max_workgroup);
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
+// CPU drivers, which hold what is live at a barrier in memory, prefetch only where that is asked for.
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  if (!target.is_cpu || !fit(call, target).ok) return {};
+  return {Fit::yes({{"prefetch", 1}})};
+}
+
 void encode(const EncodeArgs& args) {
   const Int8MatmulDims d = kernels::int8_matmul_dims(args.call);
-  const Tile tile = tile_for(args.device.info());
-  launch(args, {.kernel = "int8_matmul",
-                .defines = {define("BM", tile.bm), define("BN", tile.bn), define("BK", kDepth),
-                            define("TM", tile.tm), define("TN", tile.tn), define("ALIGNED", d.k % 4 == 0)},
-                .width = static_cast<std::uint32_t>(tile.workgroup()),
-                .groups = matmul_groups(groups_of(d, tile)),
-                .bindings = int8_matmul_bindings(args),
-                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
-                              hal::word(std::int64_t{d.bias >= 0})}});
+  const hal::DeviceInfo& device = args.device.info();
+  const Tile tile = tile_for(d, device);
+  const bool prefetch = !device.is_cpu || args.choice.params.count("prefetch") > 0;
+  launch(
+      args,
+      {.kernel = "int8_matmul",
+       .defines = {define("BM", tile.bm), define("BN", tile.bn), define("BK", tile.depth),
+                   define("TM", tile.tm), define("TN", tile.tn), define("LOAD_NUMBERS", load_numbers(d.k)),
+                   define("WHOLE_STEPS", d.k % (4 * tile.depth) == 0), define("PREFETCH", prefetch),
+                   define("DOT", device.has("i8-dot"))},
+       .width = static_cast<std::uint32_t>(tile.workgroup()),
+       .groups = matmul_groups(tile.groups(d)),
+       .bindings = int8_matmul_bindings(args),
+       .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), hal::word(std::int64_t{d.bias >= 0})}});
 }
 
 Fit fit_quantize(const CallView& call, const hal::DeviceInfo& target) {
@@ -98,7 +117,10 @@ std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
 }
 
 kernels::Variant int8_matmul_tiles() {
-  return simt_variant("tiles of words through workgroup memory, integer sums in registers", fit, encode);
+  kernels::Variant variant =
+      simt_variant("tiles of words through workgroup memory, integer sums in registers", fit, encode);
+  variant.alternatives = alternatives;
+  return variant;
 }
 
 kernels::Variant quantize_rows() {

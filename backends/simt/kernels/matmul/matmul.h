@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -38,8 +39,15 @@ std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceI
                                std::array<std::int64_t, 3> groups);
 
 // The tile of the kernel matmul_gpu_tile for a product of these sizes, for any operands; and its dispatches, with `own`
-// defines, bindings and constants after the kernel's.
-kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target);
+// defines, bindings and constants after the kernel's. `more_per_column`: bytes of workgroup memory that these need besides, per
+// column of a tile.
+kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target,
+                          std::int64_t more_per_column = 0);
+std::vector<kernels::Fit> gpu_tile_alternatives(const kernels::MatmulDims& dims,
+                                                const hal::DeviceInfo& target,
+                                                std::int64_t more_per_column = 0);
+// True where the next tiles are on their way while these are multiplied.
+bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target);
 void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, Launch own = {});
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);

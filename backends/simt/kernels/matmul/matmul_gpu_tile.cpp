@@ -41,8 +41,9 @@ constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 
 // True where a tile is much larger than the matrix: by a power of two or more.
 bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * extent && edge > 32; }
 
-bool fits(const hal::DeviceInfo& target, const Tile& tile) {
-  return tile.shared_bytes() <= workgroup_bytes(target) && tile.workgroup() <= max_invocations(target);
+bool fits(const hal::DeviceInfo& target, const Tile& tile, std::int64_t more_per_column) {
+  return tile.shared_bytes() + tile.bn * more_per_column <= workgroup_bytes(target) &&
+         tile.workgroup() <= max_invocations(target);
 }
 
 std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
@@ -64,24 +65,39 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
-  const MatmulDims d = kernels::matmul_dims(call);
-  std::vector<Fit> result;
-  if (!unsupported_operands(call, target).empty()) return result;
-  for (const Tile& tile : tiles_for(target))
-    if (fits(target, tile))
-      for (Fit& fit : product_alternatives(params_of(tile), d, target, tile.tiles(d)))
-        result.push_back(std::move(fit));
-  return result;
+  if (!unsupported_operands(call, target).empty()) return {};
+  return gpu_tile_alternatives(kernels::matmul_dims(call), target);
 }
 
 void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims(args.call)); }
 
 }  // namespace
 
-Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target) {
+std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInfo& target,
+                                       std::int64_t more_per_column) {
+  std::vector<Fit> result;
+  const auto add = [&](const std::map<std::string, std::int64_t>& params, const Tile& tile) {
+    if (!fits(target, tile, more_per_column)) return;
+    for (Fit& fit : product_alternatives(params, d, target, tile.tiles(d))) result.push_back(std::move(fit));
+  };
+  for (const Tile& tile : tiles_for(target)) add(params_of(tile), tile);
+  // CPU drivers, which hold what is live at a barrier in memory, prefetch only where that is asked for.
+  if (!target.is_cpu) return result;
+  std::map<std::string, std::int64_t> params = params_of(kHostTiles[1]);
+  params["prefetch"] = 1;
+  add(params, kHostTiles[1]);
+  return result;
+}
+
+bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target) {
+  const auto found = params.find("prefetch");
+  return found == params.end() ? !target.is_cpu : found->second != 0;
+}
+
+Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, std::int64_t more_per_column) {
   const Tile* chosen = nullptr;
   for (const Tile& tile : tiles_for(target)) {
-    if (!fits(target, tile)) continue;
+    if (!fits(target, tile, more_per_column)) continue;
     if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
         !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
       continue;
@@ -103,7 +119,9 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
            define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn),
            define("TRANS_A", d.trans_a ? 1 : 0), define("TRANS_B", d.trans_b ? 1 : 0),
            define("WIDE_A", load_width(dtype, d.trans_a ? d.m : d.k)),
-           define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n))})
+           define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n)),
+           define("WHOLE_STEPS", d.k % tile.bk == 0),
+           define("PREFETCH", gpu_tile_prefetches(p, args.device.info()))})
     own.defines.push_back(std::move(item));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d));
