@@ -125,6 +125,11 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
                    "With --inspect: write the driver's assembly, the SPIR-V and the GLSL to files in DIR")
       ->type_name("DIR");
   command->add_flag("--markdown", inspect->markdown, "With --inspect: print a table for a page");
+  std::string families;
+  for (const std::string& family : registries.devices.families()) families += " " + family;
+  if (!families.empty())
+    families =
+        "With --inspect, --device also takes a family of GPUs whose compiler is installed:" + families + "\n";
   command->footer(
       "Each variant is checked with the op's first case. The profile kinds that it is made for are listed; "
       "on\n"
@@ -134,9 +139,11 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
       "A CALL is an op, perhaps a dtype, and a shape as `meshloom bench --shapes` takes it:\n"
       "'matmul f16 4096x4096x4096:tb', 'flash_attention 1,4096,32,8,128', or what bench prints as a call.\n"
       "Exits with 1 when a call cannot be inspected. docs/inspecting-kernels.md says how to read the "
-      "numbers.\n"
+      "numbers.\n" +
+      families +
       "Examples:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e\n"
-      "  RADV_FORCE_FAMILY=navi21 meshloom kernels --inspect 'matmul 512x512x512'");
+      "  RADV_FORCE_FAMILY=navi21 meshloom kernels --inspect 'matmul 512x512x512'\n"
+      "  meshloom kernels --inspect 'matmul 512x512x512' --device opencl:dg2");
   command->callback([=, &action] {
     action = [=] {
       if (inspect->calls.empty() && inspect->file.empty()) {
