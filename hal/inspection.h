@@ -30,17 +30,20 @@ struct LoopInspection {
   std::int64_t instructions = 0;
   double issue_cycles = 0;     // in which vector instructions issue
   double multiply_cycles = 0;  // of these, FMAs, dot products and matrix products
-  double local_cycles = 0;     // of the local memory, at the SIMD's share of its full rate
+  // Of the local memory, at the SIMD's share of its full rate; no value where the model has no rate for it.
+  std::optional<double> local_cycles;
   // The number of loads by bytes per invocation.
   std::map<int, std::int64_t> device_loads, local_loads;
   std::int64_t scratch_accesses = 0;
-  std::int64_t waits = 0;          // for loads from device memory
-  std::int64_t exposed_waits = 0;  // of these, with no multiplication between the load and the wait
+  // For loads from device memory; of these, with no multiplication between the load and the wait. No value where the listing
+  // does not tell.
+  std::optional<std::int64_t> waits, exposed_waits;
 
   double multiply_share() const { return issue_cycles > 0 ? multiply_cycles / issue_cycles : 0; }
-  // The largest share of multiplying cycles that the local memory allows.
-  double local_bound() const {
-    return multiply_cycles >= local_cycles || local_cycles == 0 ? 1 : multiply_cycles / local_cycles;
+  // The largest share of multiplying cycles that the local memory allows, where that is known.
+  std::optional<double> local_bound() const {
+    if (!local_cycles) return std::nullopt;
+    return multiply_cycles >= *local_cycles || *local_cycles == 0 ? 1 : multiply_cycles / *local_cycles;
   }
 };
 

@@ -1,5 +1,6 @@
 #include "hal/registry.h"
 
+#include <algorithm>
 #include <charconv>
 #include <utility>
 
@@ -66,16 +67,27 @@ std::unique_ptr<Device> Registry::open(std::string_view id) const {
 
 std::unique_ptr<Device> Registry::open_to_inspect(std::string_view id) const {
   const Place place = place_of(id);
-  if (!place.entry->open_to_inspect) {
-    std::vector<std::string> able;
-    for (const BackendEntry& entry : entries_)
-      if (entry.open_to_inspect) able.push_back(entry.name);
-    throw Error(place.where,
-                "kernels can be inspected on devices of " +
-                    (able.empty() ? std::string("no backend that was built") : join(able)),
-                place.entry->name);
-  }
-  return place.entry->open_to_inspect(index_of(place));
+  const BackendEntry& entry = *place.entry;
+  const std::string behind(place.behind);
+  if (entry.open_family &&
+      std::find(entry.families.begin(), entry.families.end(), behind) != entry.families.end())
+    return entry.open_family(behind);
+  if (entry.open_to_inspect) return entry.open_to_inspect(index_of(place));
+  std::string able;
+  for (const BackendEntry& one : entries_)
+    if (one.open_to_inspect) able += (able.empty() ? "devices of " : ", ") + one.name;
+  if (const std::vector<std::string> known = families(); !known.empty())
+    able += (able.empty() ? "" : ", and for ") + join(known) + suggestion(id, known);
+  throw Error(place.where,
+              "kernels can be inspected on " + (able.empty() ? "no backend that was built" : able),
+              "'" + std::string(id) + "'");
+}
+
+std::vector<std::string> Registry::families() const {
+  std::vector<std::string> ids;
+  for (const BackendEntry& entry : entries_)
+    for (const std::string& family : entry.families) ids.push_back(entry.name + ":" + family);
+  return ids;
 }
 
 std::vector<std::string> Registry::found_ids() const {

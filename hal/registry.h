@@ -34,6 +34,9 @@ struct BackendEntry {
   std::function<std::unique_ptr<Device>(const std::string& name)> open_named = {};
   // Opens the index-th device of enumerate() to inspect its kernels (Registry::open_to_inspect). Empty = it cannot.
   std::function<std::unique_ptr<Device>(int index)> open_to_inspect = {};
+  // Families of GPUs whose compiler is at hand or can be had without a driver, and what opens one of them to inspect kernels.
+  std::vector<std::string> families = {};
+  std::function<std::unique_ptr<Device>(const std::string& family)> open_family = {};
 };
 
 struct BackendDevices {
@@ -56,13 +59,14 @@ class Registry {
   const BackendEntry* find(std::string_view backend) const;
 
   std::vector<std::string> backends() const;
+  std::vector<std::string> families() const;  // "opencl:dg2", for open_to_inspect
   std::vector<BackendDevices> enumerate() const;
   // `id` is BACKEND, BACKEND:INDEX, or BACKEND:NAME where the backend has devices with names. Throws Error naming the backends
   // that were built and the devices that were found.
   std::unique_ptr<Device> open(std::string_view id) const;
   // Opens a device that compiles and runs nothing: info().computes is false, self-tests do not run, submit() throws Error, and
-  // what load() gives is an InspectableExecutable (inspection.h). Throws Error as open() does, and where the backend or the
-  // driver does not say what becomes of kernels.
+  // what load() gives is an InspectableExecutable (inspection.h). `id` may also be BACKEND:FAMILY. Throws Error as open() does,
+  // and where the backend or the driver does not say what becomes of kernels.
   std::unique_ptr<Device> open_to_inspect(std::string_view id) const;
   // Also lays a shipped profile over the device; "" = its own.
   std::unique_ptr<Device> open(std::string_view id, std::string_view profile) const;

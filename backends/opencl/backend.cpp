@@ -3,6 +3,7 @@
 #include "backends/opencl/device/device.h"
 #include "backends/opencl/device/drivers.h"
 #include "backends/opencl/device/enumerate.h"
+#include "backends/opencl/inspect/families.h"
 
 namespace meshloom::backends::opencl {
 
@@ -24,6 +25,8 @@ hal::BackendEntry opencl_backend() {
                        found.empty() ? why_none : std::to_string(found.size()) + " devices");
     return std::make_unique<ClDevice>(std::move(found[static_cast<std::size_t>(index)]));
   };
+  for (const Family& family : families()) entry.families.push_back(family.name);
+  entry.open_family = open_family;
   return entry;
 }
 

@@ -100,7 +100,7 @@ TEST(RdnaModel, ALoopIsCounted) {
   EXPECT_EQ(loop.multiply_cycles, 2 * 2);
   EXPECT_DOUBLE_EQ(loop.multiply_share(), 4.0 / 6);
   EXPECT_EQ(loop.local_cycles, 2 * 16 * 64 / 64);  // one read and one write of 16 bytes
-  EXPECT_DOUBLE_EQ(loop.local_bound(), 4.0 / 32);
+  EXPECT_DOUBLE_EQ(loop.local_bound().value(), 4.0 / 32);
   EXPECT_THAT(loop.device_loads, ElementsAre(Pair(16, 1)));
   EXPECT_THAT(loop.local_loads, ElementsAre(Pair(16, 1)));
   EXPECT_EQ(loop.waits, 1);

@@ -160,9 +160,9 @@ void print_loop(const char* name, const hal::LoopInspection& loop) {
   fmt::print("    {:<10} {}: {} instructions, {:.0f} cycles of issue, of which {:.0f} % multiply{}\n", name,
              loop.label, loop.instructions, loop.issue_cycles, 100 * loop.multiply_share(),
              loop.guessed ? "; loops inside it count once" : "");
-  if (loop.local_cycles > 0 && loop.multiply_cycles > 0)
-    fmt::print("               local memory takes {:.0f} cycles, and so allows {:.0f} %\n", loop.local_cycles,
-               100 * loop.local_bound());
+  if (loop.local_cycles.value_or(0) > 0 && loop.multiply_cycles > 0)
+    fmt::print("               local memory takes {:.0f} cycles, and so allows {:.0f} %\n",
+               *loop.local_cycles, 100 * *loop.local_bound());
 }
 
 // "45", or "84 / 15*" for the loop of the products and the main loop; the star marks loops inside that count once.
@@ -177,7 +177,8 @@ std::string share_text(const hal::Inspection& found) {
 }
 
 std::string bound_text(const hal::LoopInspection& loop) {
-  return loop.multiply_cycles > 0 ? fmt::format("{:.0f}", 100 * loop.local_bound()) : "-";
+  return loop.multiply_cycles > 0 && loop.local_bound() ? fmt::format("{:.0f}", 100 * *loop.local_bound())
+                                                        : "-";
 }
 
 void print(const InspectedCall& call) {
@@ -208,8 +209,9 @@ void print(const InspectedCall& call) {
       print_loop("products", *product);
     fmt::print("    loads      device {}; local {}; scratch {}\n", loads_text(loop->device_loads),
                loads_text(loop->local_loads), loop->scratch_accesses);
-    fmt::print("    waits      {} for device memory, of which {} with no product behind the load\n",
-               loop->waits, loop->exposed_waits);
+    if (loop->waits)
+      fmt::print("    waits      {} for device memory, of which {} with no product behind the load\n",
+                 *loop->waits, or_dash(loop->exposed_waits));
   }
 }
 
@@ -237,9 +239,9 @@ void print_markdown(const NamedCall& named, const InspectedCall& call) {
     if (!loop)
       fmt::print(" - | - | - | - | - |\n");
     else
-      fmt::print(" {} | {} | {} | {} | {} ({}) |\n", share_text(found), bound_text(*found.product_loop()),
-                 loads_text(loop->device_loads), loads_text(loop->local_loads), loop->waits,
-                 loop->exposed_waits);
+      fmt::print(" {} | {} | {} | {} | {} |\n", share_text(found), bound_text(*found.product_loop()),
+                 loads_text(loop->device_loads), loads_text(loop->local_loads),
+                 loop->waits ? fmt::format("{} ({})", *loop->waits, or_dash(loop->exposed_waits)) : "-");
   }
 }
 
@@ -265,13 +267,13 @@ InspectJson to_json(const hal::LoopInspection& loop) {
           {"issue_cycles", loop.issue_cycles},
           {"multiply_cycles", loop.multiply_cycles},
           {"multiply_share", loop.multiply_share()},
-          {"local_cycles", loop.local_cycles},
-          {"local_bound", loop.local_bound()},
+          {"local_cycles", or_null(loop.local_cycles)},
+          {"local_bound", or_null(loop.local_bound())},
           {"device_loads", loads_json(loop.device_loads)},
           {"local_loads", loads_json(loop.local_loads)},
           {"scratch_accesses", loop.scratch_accesses},
-          {"waits", loop.waits},
-          {"exposed_waits", loop.exposed_waits}};
+          {"waits", or_null(loop.waits)},
+          {"exposed_waits", or_null(loop.exposed_waits)}};
 }
 
 InspectJson to_json(const NamedCall& named, const InspectedCall& call, const hal::DeviceInfo& device) {

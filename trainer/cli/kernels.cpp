@@ -128,6 +128,11 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
                     "With --inspect: every variant that fits with each of its parameters, in the order in "
                     "which `bench tune` tries them");
   command->add_flag("--markdown", inspect->markdown, "With --inspect: print a table for a page");
+  std::string families;
+  for (const std::string& family : registries.devices.families()) families += " " + family;
+  if (!families.empty())
+    families =
+        "With --inspect, --device also takes a family of GPUs whose compiler is installed:" + families + "\n";
   command->footer(
       "Each variant is checked with the op's first case. The profile kinds that it is made for are listed; "
       "on\n"
@@ -141,9 +146,11 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
       "[name=NAME]'\n"
       "with the constants of its specialization.\n"
       "Exits with 1 when a call cannot be inspected. docs/inspecting-kernels.md says how to read the "
-      "numbers.\n"
+      "numbers.\n" +
+      families +
       "Examples:\n  meshloom kernels --op flash_attention --device cpu --as tpu-v5e\n"
-      "  RADV_FORCE_FAMILY=navi21 meshloom kernels --inspect 'matmul 512x512x512'");
+      "  RADV_FORCE_FAMILY=navi21 meshloom kernels --inspect 'matmul 512x512x512'\n"
+      "  meshloom kernels --inspect 'matmul 512x512x512' --device opencl:dg2");
   command->callback([=, &action] {
     action = [=] {
       if (inspect->calls.empty() && inspect->file.empty()) {

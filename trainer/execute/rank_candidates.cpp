@@ -28,7 +28,7 @@ double multiplying_share(const InspectedCall& call, std::int64_t cores) {
         1.0 * pipeline.spec.workgroup[0] * pipeline.spec.workgroup[1] * pipeline.spec.workgroup[2];
     const double work = loop->multiply_cycles * invocations * pipeline.groups[0] * pipeline.groups[1] *
                         pipeline.groups[2] * std::max(1, pipeline.dispatches);
-    double share = loop->multiply_cycles / std::max(loop->issue_cycles, loop->local_cycles);
+    double share = loop->multiply_cycles / std::max(loop->issue_cycles, loop->local_cycles.value_or(0));
     if (pipeline.found.waves && *pipeline.found.waves < 2) share /= 2;
     multiplied += work;
     taken += work / (share * working_cores(pipeline, cores));

@@ -12,9 +12,6 @@
 namespace meshloom::backends::opencl {
 namespace {
 
-// No relaxed maths, which would make results depend on the driver.
-constexpr const char* kOptions = "-cl-std=CL1.2 -w";
-
 std::string build_log(cl_program program, cl_device_id device) {
   std::size_t size = 0;
   clGetProgramBuildInfo(program, device, CL_PROGRAM_BUILD_LOG, 0, nullptr, &size);
@@ -52,7 +49,8 @@ Program from_binary(const Compiler& compiler, std::span<const std::byte> binary)
   Program program{
       clCreateProgramWithBinary(compiler.context, 1, &compiler.device, &size, &at, &accepted, &status)};
   if (status != CL_SUCCESS || accepted != CL_SUCCESS) return {};
-  if (clBuildProgram(program.get(), 1, &compiler.device, kOptions, nullptr, nullptr) != CL_SUCCESS) return {};
+  if (clBuildProgram(program.get(), 1, &compiler.device, kBuildOptions, nullptr, nullptr) != CL_SUCCESS)
+    return {};
   return program;
 }
 
@@ -70,15 +68,15 @@ bool holds(const Program& program, const hal::ExecutableSpec& spec) {
          arguments == arguments_of(spec);
 }
 
-std::string source_of(const hal::ExecutableSpec& spec) {
+}  // namespace
+
+std::string kernel_source(const hal::ExecutableSpec& spec) {
   return simt::source_of(spec, simt::Language::opencl_c, embedded::opencl_kernels());
 }
 
-}  // namespace
-
 std::string Compiler::cache_key(const hal::ExecutableSpec& spec) const {
   return "opencl\n" + info.name + "\n" + info.vendor + "\n" + info.driver + "\n" + info.api + "\n" +
-         kOptions + "\n" + source_of(spec);
+         kBuildOptions + "\n" + kernel_source(spec);
 }
 
 Kernel ClExecutable::kernel(const std::string& where) const {
@@ -94,13 +92,13 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
   Program program;
   if (const auto binary = cache.load("clbin", key)) program = from_binary(*this, *binary);
   if (!program.get() || !holds(program, spec)) {
-    const std::string source = source_of(spec);
+    const std::string source = kernel_source(spec);
     const char* text = source.c_str();
     const std::size_t length = source.size();
     cl_int status = CL_SUCCESS;
     program = Program{clCreateProgramWithSource(context, 1, &text, &length, &status)};
     check(status, where, "clCreateProgramWithSource");
-    status = clBuildProgram(program.get(), 1, &device, kOptions, nullptr, nullptr);
+    status = clBuildProgram(program.get(), 1, &device, kBuildOptions, nullptr, nullptr);
     if (status != CL_SUCCESS)
       throw hal::Error(where, "must compile on " + info.name + " as '" + spec.key() + "'",
                        status_name(status) + ": " + build_log(program.get(), device));

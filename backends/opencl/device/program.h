@@ -9,6 +9,11 @@
 
 namespace meshloom::backends::opencl {
 
+// No relaxed maths, which would make results depend on the driver.
+inline constexpr const char* kBuildOptions = "-cl-std=CL1.2 -w";
+// The OpenCL C that a driver compiles with these options.
+std::string kernel_source(const hal::ExecutableSpec& spec);
+
 class ClExecutable final : public hal::Executable {
  public:
   ClExecutable(hal::ExecutableSpec spec, Program program)

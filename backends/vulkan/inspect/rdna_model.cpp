@@ -3,9 +3,10 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
-#include <deque>
 #include <optional>
 #include <string>
+
+#include "backends/simt/inspect/loops.h"
 
 namespace meshloom::backends::vulkan::rdna {
 namespace {
@@ -25,12 +26,8 @@ constexpr std::int64_t kMaxWaves = 16, kLocalBytes = 131072, kSimds = 4;
 // Of local memory for one SIMD while the others ask for as much: two times 128 a cycle are shared by four.
 constexpr double kLocalBytesPerCycle = 64;
 constexpr double kMatrixCycles = 32, kMatrixCyclesRdna4 = 16;  // of one product of 16x16x16
-constexpr std::size_t kLongestTurn = 2'000'000;  // instructions; loops inside a longer one count once
 
-bool is_one_of(std::string_view name, std::initializer_list<std::string_view> beginnings) {
-  return std::any_of(beginnings.begin(), beginnings.end(),
-                     [&](std::string_view one) { return name.starts_with(one); });
-}
+using simt::isa::starts_with_any;
 
 // "v_dual_fmac_f32" -> "fmac_f32"
 std::string_view operation(std::string_view name) {
@@ -39,19 +36,19 @@ std::string_view operation(std::string_view name) {
   return name;
 }
 
-bool is_matrix(std::string_view name) { return is_one_of(name, {"v_wmma_", "v_swmmac_"}); }
+bool is_matrix(std::string_view name) { return starts_with_any(name, {"v_wmma_", "v_swmmac_"}); }
 
 bool multiplies(std::string_view name) {
   if (is_matrix(name)) return true;
-  return is_one_of(operation(name),
-                   {"fma_", "fmac_", "fmaak_", "fmamk_", "mad_f", "mac_f", "mad_mix", "dot"});
+  return starts_with_any(operation(name),
+                         {"fma_", "fmac_", "fmaak_", "fmamk_", "mad_f", "mac_f", "mad_mix", "dot"});
 }
 
 // Those that an RDNA3 issues for both halves of a wave of 64 at once. Source: Mesa 25, src/amd/compiler/aco_statistics.cpp
 // (is_dual_issue_capable), without v_fma_mix, of which the operands decide.
 bool issues_dual(std::string_view name) {
   return !name.starts_with("v_pk_") &&
-         is_one_of(
+         starts_with_any(
              operation(name),
              {"fma_f32",     "fmac_f32",    "fmaak_f32",  "fmamk_f32",  "mul_f32",          "add_f32",
               "sub_f32",     "subrev_f32",  "max_f32",    "min_f32",    "mul_dx9_zero_f32", "mul_legacy_f32",
@@ -64,8 +61,8 @@ bool issues_dual(std::string_view name) {
 }
 
 bool is_quarter_rate(std::string_view name) {
-  return is_one_of(operation(name), {"mul_lo_u32", "mul_lo_i32", "mul_hi_u32", "mul_hi_i32", "mad_u64_u32",
-                                     "mad_i64_i32", "mad_co_u64_u32", "mad_co_i64_i32"});
+  return starts_with_any(operation(name), {"mul_lo_u32", "mul_lo_i32", "mul_hi_u32", "mul_hi_i32",
+                                           "mad_u64_u32", "mad_i64_i32", "mad_co_u64_u32", "mad_co_i64_i32"});
 }
 
 bool is_f64(std::string_view name) { return name.find("_f64") != std::string_view::npos; }
@@ -97,141 +94,18 @@ std::optional<std::size_t> loads_left(const Instruction& wait) {
   return wait.name == "s_wait_loadcnt_dscnt" ? value >> 8 : value;
 }
 
-using Turn = std::vector<const Instruction*>;
-
-class Walk {
- public:
-  Walk(const std::vector<Block>& blocks, const std::vector<Loop>& loops) : blocks_(blocks), loops_(loops) {}
-
-  // The instructions of one turn. `guessed` is set where an inner loop's turns are not known.
-  Turn turn(const Loop& loop, bool& guessed) const {
-    Turn made;
-    std::set<std::size_t> seen;
-    for (std::size_t at = loop.header; seen.insert(at).second;) {
-      if (const Loop* inner = at == loop.header ? nullptr : inside(loop, at)) {
-        const Turn once = turn(*inner, guessed);
-        std::int64_t turns = inner->turns.value_or(1);
-        if (!inner->turns || once.size() * static_cast<std::size_t>(turns) > kLongestTurn) {
-          guessed = true;
-          turns = 1;
-        }
-        for (std::int64_t i = 0; i < turns; ++i) made.insert(made.end(), once.begin(), once.end());
-        const auto exit = exit_of(*inner, loop);
-        if (!exit) break;
-        at = *exit;
-        continue;
-      }
-      for (const Instruction& one : blocks_[at].code) made.push_back(&one);
-      // Where both ways stay inside, the one that falls through does the work that the other leaves out.
-      const auto next = std::find_if(blocks_[at].next.begin(), blocks_[at].next.end(), [&](std::size_t to) {
-        return to != loop.header && loop.blocks.count(to);
-      });
-      if (next == blocks_[at].next.end()) break;
-      at = *next;
-    }
-    return made;
-  }
-
- private:
-  // The loop directly inside `outer` that begins at a block.
-  const Loop* inside(const Loop& outer, std::size_t header) const {
-    for (const Loop& loop : loops_)
-      if (loop.header == header && outer.blocks.count(header)) return &loop;
-    return nullptr;
-  }
-  std::optional<std::size_t> exit_of(const Loop& inner, const Loop& outer) const {
-    for (std::size_t from : inner.blocks)
-      for (std::size_t to : blocks_[from].next)
-        if (!inner.blocks.count(to) && outer.blocks.count(to) && to != outer.header) return to;
-    return std::nullopt;
-  }
-
-  const std::vector<Block>& blocks_;
-  const std::vector<Loop>& loops_;
-};
-
-void count(const Turn& turn, const Family& family, std::int64_t wave, hal::LoopInspection& into) {
-  for (const Instruction* one : turn) {
-    const Cost cost = cost_of(*one, family, wave);
-    into.issue_cycles += cost.issue;
-    into.multiply_cycles += cost.multiply;
-    if (one->unit != Unit::hint) ++into.instructions;
-    const int bytes = bytes_of(one->name);
-    if (one->unit == Unit::local) {
-      into.local_cycles += std::max(4, bytes) * static_cast<double>(wave) / kLocalBytesPerCycle;
-      if (reads(one->name)) ++into.local_loads[bytes];
-    } else if (one->unit == Unit::device && reads(one->name)) {
-      ++into.device_loads[bytes];
-    } else if (one->unit == Unit::scratch) {
-      ++into.scratch_accesses;
-    }
-  }
-}
-
-// Follows two turns, of which the second is counted: loads may be waited for a turn later.
-void count_waits(const Turn& turn, const Family& family, std::int64_t wave, hal::LoopInspection& into) {
-  struct Load {
-    double multiplied;  // before it
-    bool device;        // else private memory, which shares the counter
-  };
-  std::deque<Load> under_way;
-  double multiplied = 0;
-  for (const bool counted : {false, true})
-    for (const Instruction* one : turn) {
-      multiplied += cost_of(*one, family, wave).multiply;
-      if ((one->unit == Unit::device || one->unit == Unit::scratch) && reads(one->name))
-        under_way.push_back({multiplied, one->unit == Unit::device});
-      if (one->unit != Unit::wait) continue;
-      const auto left = loads_left(*one);
-      if (!left) continue;
-      std::optional<double> newest;
-      for (; under_way.size() > *left; under_way.pop_front())
-        if (under_way.front().device) newest = under_way.front().multiplied;
-      if (!newest || !counted) continue;
-      ++into.waits;
-      if (*newest == multiplied) ++into.exposed_waits;
-    }
-}
-
-bool has_barrier(const std::vector<Block>& blocks, const Loop& loop) {
-  return std::any_of(loop.blocks.begin(), loop.blocks.end(), [&](std::size_t i) {
-    return std::any_of(blocks[i].code.begin(), blocks[i].code.end(),
-                       [](const Instruction& one) { return one.unit == Unit::barrier; });
-  });
-}
-
-// Of the outermost loops the main one multiplies most; from there inwards while the loop inside still has a barrier and most of
-// the products, since what is around it only repeats it. The loop of the products lies inwards from there while one loop has
-// most of them.
-void mark_main(const std::vector<Block>& blocks, const std::vector<Loop>& loops,
-               std::vector<hal::LoopInspection>& found) {
-  const auto best_of = [&](auto belongs) {
-    std::optional<std::size_t> best;
-    const auto work = [&](std::size_t i) {
-      return std::pair(found[i].multiply_cycles, found[i].issue_cycles);
-    };
-    for (std::size_t i = 0; i < loops.size(); ++i)
-      if (belongs(i) && (!best || work(i) > work(*best))) best = i;
-    return best;
-  };
-  const auto inwards = [&](std::size_t from, auto may_enter) {
-    while (true) {
-      const auto inner = best_of([&](std::size_t i) {
-        return loops[i].depth == loops[from].depth + 1 && loops[from].blocks.count(loops[i].header);
-      });
-      if (!inner || !may_enter(*inner)) return from;
-      const double turns = static_cast<double>(loops[*inner].turns.value_or(1));
-      if (2 * turns * found[*inner].multiply_cycles < found[from].multiply_cycles ||
-          found[*inner].multiply_cycles == 0)
-        return from;
-      from = *inner;
-    }
-  };
-  const auto outermost = best_of([&](std::size_t i) { return loops[i].depth == 0; });
-  if (!outermost) return;
-  const std::size_t main = inwards(*outermost, [&](std::size_t i) { return has_barrier(blocks, loops[i]); });
-  found[main].main = true;
-  found[inwards(main, [](std::size_t) { return true; })].product = true;
+simt::isa::Work work_of(const Instruction& one, const Family& family, std::int64_t wave) {
+  simt::isa::Work work;
+  const Cost cost = cost_of(one, family, wave);
+  work.issue = cost.issue;
+  work.multiply = cost.multiply;
+  const int bytes = bytes_of(one.name);
+  if (one.unit == Unit::local)
+    work.local = std::max(4, bytes) * static_cast<double>(wave) / kLocalBytesPerCycle;
+  const bool memory = one.unit == Unit::local || one.unit == Unit::device || one.unit == Unit::scratch;
+  if (memory && reads(one.name)) work.load_bytes = bytes;
+  if (one.unit == Unit::wait) work.leaves = loads_left(one);
+  return work;
 }
 
 }  // namespace
@@ -278,32 +152,11 @@ Cost cost_of(const Instruction& instruction, const Family& family, std::int64_t 
 
 std::vector<hal::LoopInspection> inspect_loops(std::string_view listing, const Family& family,
                                                std::int64_t wave) {
-  const std::vector<Block> blocks = parse_listing(listing);
-  const std::vector<Loop> loops = find_loops(blocks);
-  std::vector<hal::LoopInspection> found;
-  if (loops.empty()) {
-    Turn all;
-    for (const Block& block : blocks)
-      for (const Instruction& one : block.code) all.push_back(&one);
-    hal::LoopInspection whole;
-    whole.label = "(no loop)";
-    whole.innermost = whole.main = whole.product = true;
-    count(all, family, wave, whole);
-    return {whole};
-  }
-  const Walk walk(blocks, loops);
-  for (const Loop& loop : loops) {
-    hal::LoopInspection one;
-    one.label = blocks[loop.header].label;
-    one.depth = loop.depth;
-    one.innermost = loop.innermost;
-    const Turn turn = walk.turn(loop, one.guessed);
-    count(turn, family, wave, one);
-    count_waits(turn, family, wave, one);
-    found.push_back(std::move(one));
-  }
-  mark_main(blocks, loops, found);
-  return found;
+  std::vector<Block> blocks = parse_listing(listing);
+  for (Block& block : blocks)
+    for (Instruction& one : block.code) one.work = work_of(one, family, wave);
+  return simt::isa::inspect_loops(blocks, simt::isa::find_loops(blocks, counting),
+                                  {.waits = true, .local = true});
 }
 
 }  // namespace meshloom::backends::vulkan::rdna
