@@ -163,6 +163,11 @@ std::string lacking(const std::string& command) {
   if (std::regex_search(command, match, std::regex(R"(--(?:device|selector) (opencl|vulkan))")) &&
       !device_is_here(match[1]))
     return "no device " + match[1].str();
+  // Compilers of GPUs' OpenCL drivers, which scripts/inspect-gpu unpacks.
+  if (std::regex_search(command, match, std::regex(R"(--device opencl:(dg2|bmg|sm_\d+))"))) {
+    const std::string compiler = match[1].str().starts_with("sm_") ? "ptxas" : "ocloc";
+    if (std::system(("command -v " + compiler + " >/dev/null 2>&1").c_str()) != 0) return "no " + compiler;
+  }
   if (command.starts_with("RADV_FORCE_FAMILY=") &&
       !std::filesystem::exists("/usr/share/vulkan/icd.d/radeon_icd.x86_64.json"))
     return "no driver RADV";

@@ -73,10 +73,9 @@ class OfflineDevice final : public simt::CompileOnlyDevice {
 }  // namespace
 
 const std::vector<Family>& families() {
-  static const std::vector<Family> all{{"dg2", {"arc-a770"}},
-                                       {"bmg", {"arc-b580"}},
-                                       {"sm_86", {"rtx3090", "rtx3060"}},
-                                       {"sm_90", {"h100", "h200"}}};
+  static const std::vector<Family> all{
+#include "backends/opencl/inspect/families.inc"
+  };
   return all;
 }
 

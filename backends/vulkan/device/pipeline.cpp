@@ -27,6 +27,16 @@ Bytes data_of(VkDevice device, VkPipelineCache cache) {
 
 }  // namespace
 
+void require_subgroup(const hal::DeviceInfo& info, std::uint32_t subgroup, const std::string& where) {
+  const auto min = static_cast<std::uint32_t>(info.limits.min_subgroup),
+             max = static_cast<std::uint32_t>(info.limits.max_subgroup);
+  if (subgroup > 0 && (subgroup < min || subgroup > max))
+    throw hal::Error(where,
+                     "subgroups have " + std::to_string(min) + " to " + std::to_string(max) +
+                         " invocations on " + info.name,
+                     std::to_string(subgroup));
+}
+
 VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceInfo& info,
                            const hal::DiskCache& cache, const hal::ExecutableSpec& spec)
     : Executable(spec),
@@ -41,13 +51,7 @@ VkExecutable::VkExecutable(std::shared_ptr<Context> context, const hal::DeviceIn
         where_,
         "runs in workgroups of at most " + std::to_string(info.limits.max_workgroup) + " on " + info.name,
         std::to_string(size));
-  const auto min = static_cast<std::uint32_t>(info.limits.min_subgroup),
-             max = static_cast<std::uint32_t>(info.limits.max_subgroup);
-  if (spec.subgroup > 0 && (spec.subgroup < min || spec.subgroup > max))
-    throw hal::Error(where_,
-                     "subgroups have " + std::to_string(min) + " to " + std::to_string(max) +
-                         " invocations on " + info.name,
-                     std::to_string(spec.subgroup));
+  require_subgroup(info, spec.subgroup, where_);
   (void)pipeline(false);
 }
 

@@ -15,6 +15,9 @@
 
 namespace meshloom::backends::vulkan {
 
+// Throws Error with `where` when the device has no subgroups of so many invocations; 0 = any.
+void require_subgroup(const hal::DeviceInfo& info, std::uint32_t subgroup, const std::string& where);
+
 class VkExecutable final : public hal::Executable, public hal::InspectableExecutable {
  public:
   // Compiles the spec's kernel. Throws Error with its name and the first lines of the compiler's log, or when its

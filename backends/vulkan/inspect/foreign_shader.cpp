@@ -4,6 +4,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/vulkan/device/pipeline.h"
 #include "backends/vulkan/device/status.h"
 #include "backends/vulkan/inspect/spirv_module.h"
 #include "backends/vulkan/inspect/statistics.h"
@@ -95,13 +96,7 @@ void create_pipeline(Created& created, const hal::ForeignShader& shader, const s
 hal::InspectedShader inspect_shader(const Context& context, const hal::DeviceInfo& info,
                                     const hal::ForeignShader& shader) {
   const std::string where = info.id + ", shader '" + shader.name + "'";
-  const auto min = static_cast<std::uint32_t>(info.limits.min_subgroup),
-             max = static_cast<std::uint32_t>(info.limits.max_subgroup);
-  if (shader.subgroup > 0 && (shader.subgroup < min || shader.subgroup > max))
-    throw hal::Error(where,
-                     "subgroups have " + std::to_string(min) + " to " + std::to_string(max) +
-                         " invocations on " + info.name,
-                     std::to_string(shader.subgroup));
+  require_subgroup(info, shader.subgroup, where);
   const SpirvModule module = read_spirv_module(shader.spirv, shader.constants, where);
   // Drivers do not refuse what they do not have: some end the process.
   if (module.uses_cooperative_matrices &&

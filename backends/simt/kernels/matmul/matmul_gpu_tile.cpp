@@ -91,7 +91,9 @@ std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInf
 
 bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target) {
   const auto found = params.find("prefetch");
-  return found == params.end() ? !target.is_cpu : found->second != 0;
+  if (found != params.end()) return found->second != 0;
+  // CPU drivers hold what is live at a barrier in memory, and GPUs of narrow subgroups have no registers left beside the sums.
+  return !target.is_cpu && (target.limits.subgroup == 0 || target.limits.subgroup >= 32);
 }
 
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, std::int64_t more_per_column) {
