@@ -1,6 +1,7 @@
 // What a driver's compiler made of a kernel, for people who write kernels.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <map>
 #include <optional>
@@ -12,13 +13,18 @@
 
 namespace meshloom::hal {
 
+// Of a workgroup.
+inline std::int64_t invocations(const std::array<std::uint32_t, 3>& workgroup) {
+  return std::int64_t{1} * workgroup[0] * workgroup[1] * workgroup[2];
+}
+
 // A number of the driver, in its own words.
 struct DriverStatistic {
   std::string name, about;
   double value = 0;
 };
 
-// One turn of a loop of a listing, with the loops inside it as often as they turn. Cycles are those of one SIMD for one wave
+// One iteration of a loop of a listing, with the loops inside it as often as their trip counts say. Cycles are those of one SIMD for one wave
 // (docs/inspecting-kernels.md has the model).
 struct LoopInspection {
   std::string label;  // of its first block in the listing
@@ -26,7 +32,7 @@ struct LoopInspection {
   bool innermost = false;
   bool main = false;     // the one in which most is multiplied, with the copies around the products
   bool product = false;  // the innermost loop in which most of that is done; may be the main one
-  bool guessed = false;  // how often a loop inside it turns is not in the code: counted once
+  bool guessed = false;  // the trip count of a loop inside it is not in the code: it counts once
   std::int64_t instructions = 0;
   double issue_cycles = 0;     // in which vector instructions issue
   double multiply_cycles = 0;  // of these, FMAs, dot products and matrix products
@@ -79,11 +85,11 @@ struct Inspection {
   }
 };
 
-// A compute shader that is not the project's, as its own program would hand it to the driver.
-struct ForeignShader {
+// A compute shader that need not be the project's, as its own program would hand it to the driver.
+struct ShaderModule {
   std::string name;
   std::vector<std::uint32_t> spirv;
-  std::map<std::uint32_t, std::uint32_t> constants;  // of its specialization, by id
+  std::map<std::uint32_t, std::uint32_t> constants;  // specialization constants, by id
   std::uint32_t subgroup = 0;                        // required invocations; 0 = the driver's choice
 };
 struct InspectedShader {
@@ -97,7 +103,7 @@ class ShaderInspector {
   virtual ~ShaderInspector() = default;
   // Throws Error with the shader's name when it is no compute shader in SPIR-V or the driver refuses it. What is wrong inside
   // of its functions is for the driver to find, which trusts it.
-  virtual InspectedShader inspect_shader(const ForeignShader& shader) = 0;
+  virtual InspectedShader inspect_shader(const ShaderModule& shader) = 0;
 };
 
 // An executable of a device that was opened by Registry::open_to_inspect.

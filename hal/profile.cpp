@@ -124,6 +124,7 @@ Profile parse_profile(std::string_view text, const std::string& where) {
   profile.name = read.text("name");
   profile.product = read.text("product");
   profile.kind = profile_kind_from_string(read.text("kind"));
+  if (read.has("isa")) profile.isa = read.text("isa");
   profile.memory_bytes = read.integer<std::int64_t>("memory_bytes");
   profile.memory_bytes_per_second = read.number("memory_bytes_per_second");
   profile.cores = read.integer<std::int32_t>("cores");
@@ -170,6 +171,7 @@ std::string to_json(const Profile& profile) {
   json["name"] = profile.name;
   json["product"] = profile.product;
   json["kind"] = to_string(profile.kind);
+  if (!profile.isa.empty()) json["isa"] = profile.isa;
   put(json, "memory_bytes", "memory_bytes", profile.memory_bytes);
   put(json, "memory_bytes_per_second", "memory_bytes_per_second", profile.memory_bytes_per_second);
   put(json, "cores", "cores", profile.cores);

@@ -37,6 +37,7 @@ struct Profile {
   std::string name;     // "tpu-v5e": the name in selectors
   std::string product;  // "Google TPU v5e"
   ProfileKind kind = ProfileKind::host;
+  std::string isa;  // what its vendor's compilers call its instruction set: "sm_86", "dg2"; "" = not told
   std::int64_t memory_bytes = 0;       // device memory; enforced when a device runs as this profile
   double memory_bytes_per_second = 0;  // peak
   std::int32_t cores = 0;              // SMs, compute units, TensorCores, NeuronCores, CPU cores

@@ -25,7 +25,7 @@ hal::BackendEntry opencl_backend() {
                        found.empty() ? why_none : std::to_string(found.size()) + " devices");
     return std::make_unique<ClDevice>(std::move(found[static_cast<std::size_t>(index)]));
   };
-  for (const Family& family : families()) entry.families.push_back(family.name);
+  entry.families = families();
   entry.open_family = open_family;
   return entry;
 }

@@ -339,12 +339,12 @@ Expression parse_expression(std::string_view text, const std::vector<std::string
 }
 
 std::shared_ptr<const Expression> parsed_expression(std::string_view text) {
-  constexpr std::size_t kMostKept = 512, kLongestKept = 1024;
+  constexpr std::size_t kMaxKept = 512, kMaxKeptLength = 1024;
   thread_local std::map<std::string, std::shared_ptr<const Expression>, std::less<>> kept;
   if (const auto found = kept.find(text); found != kept.end()) return found->second;
   auto parsed = std::make_shared<const Expression>(parse_expression(text));
-  if (text.size() > kLongestKept) return parsed;
-  if (kept.size() >= kMostKept) kept.clear();
+  if (text.size() > kMaxKeptLength) return parsed;
+  if (kept.size() >= kMaxKept) kept.clear();
   kept.emplace(text, parsed);
   return parsed;
 }

@@ -7,6 +7,7 @@
 #include <random>
 #include <string>
 
+#include "backends/opencl/device/temporary_folder.h"
 #include "backends/opencl/inspect/elf.h"
 #include "backends/opencl/inspect/families.h"
 #include "backends/opencl/inspect/ptxas_report.h"
@@ -321,7 +322,7 @@ TEST(OfflineCompilers, SpoiledTextsAreReadOrRefused) {
 }
 
 TEST(RunProgram, TakesArgumentsAsTheyAre) {
-  const TemporaryFolder folder;
+  const TemporaryFolder folder("meshloom-test");
   const ProgramResult echoed =
       run_program("/bin/echo", {"$(touch x)", "a b;", "'"}, folder.path(), {"NAME=value"});
   EXPECT_EQ(echoed.code, 0);

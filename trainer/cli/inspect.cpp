@@ -16,6 +16,7 @@
 #include "hal/error.h"
 #include "kernels/core/call_parser.h"
 #include "trainer/cli/inspect_ranking.h"
+#include "trainer/cli/inspect_text.h"
 #include "trainer/execute/inspect_call.h"
 #include "trainer/execute/rank_candidates.h"
 
@@ -28,7 +29,7 @@ struct NamedCall {
   std::string text;  // as it was typed
   const kernels::Contract* contract = nullptr;
   kernels::Case call;
-  hal::ForeignShader shader = {};  // without a contract
+  hal::ShaderModule shader = {};  // without a contract
 };
 
 std::optional<hal::DType> dtype_named(const std::string& word) {
@@ -72,7 +73,7 @@ NamedCall parse_shader(const std::string& text, const std::string& where) {
   auto [path, rest] = first_word(text);
   if (path.empty()) throw Error(where, "spirv must name a file", "none");
   NamedCall named;
-  hal::ForeignShader& shader = named.shader;
+  hal::ShaderModule& shader = named.shader;
   shader.name = std::filesystem::path(path).stem().string();
   while (!rest.empty()) {
     std::string word;
@@ -149,11 +150,6 @@ std::string specialization(const hal::ExecutableSpec& spec) {
   std::string text;
   for (const hal::Define& define : spec.defines) text += " " + define.name + "=" + define.value;
   return text;
-}
-
-template <typename T>
-std::string or_dash(const std::optional<T>& value, const char* unit = "") {
-  return value ? fmt::format("{}{}", *value, unit) : "-";
 }
 
 void print_loop(const char* name, const hal::LoopInspection& loop) {

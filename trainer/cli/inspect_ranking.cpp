@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <optional>
 
+#include "trainer/cli/inspect_text.h"
+
 namespace meshloom::trainer {
 namespace {
 
@@ -28,48 +30,51 @@ Extremes extremes_of(const InspectedCall& call) {
   return all;
 }
 
-template <typename T>
-std::string value_or_dash(const std::optional<T>& value) {
-  return value ? fmt::format("{}", *value) : "-";
+struct Row {
+  std::string rank, share, registers, spilled, waves, workgroups;
+  std::string name, error;
+};
+std::vector<Row> rows_of(const std::vector<RankedCandidate>& ranked) {
+  std::vector<Row> rows;
+  int rank = 0;
+  for (const RankedCandidate& one : ranked) {
+    Row& row = rows.emplace_back(Row{"-", "-", "-", "-", "-", "-", one.candidate.name, one.error});
+    if (one.candidate.is_own) row.name += " (as chosen by the variant)";
+    if (!one.error.empty()) continue;
+    const Extremes all = extremes_of(one.inspected);
+    row.rank = std::to_string(++rank);
+    row.share = fmt::format("{:.0f}", 100 * one.share);
+    row.registers = or_dash(all.registers);
+    row.spilled = or_dash(all.spilled);
+    row.waves = or_dash(all.waves);
+    row.workgroups = fmt::format("{:.0f}", all.groups);
+  }
+  return rows;
 }
+
+// The candidate, and why it could not be inspected.
+std::string about(const Row& row) { return row.error.empty() ? row.name : row.name + ": " + row.error; }
 
 }  // namespace
 
 std::string ranking_text(const std::string& call, const std::vector<RankedCandidate>& ranked) {
+  constexpr const char* kLine = "  {:>4}  {:>10}  {:>9}  {:>7}  {:>5}  {:>10}  {}\n";
   std::string text = call + "\n" +
-                     fmt::format("  {:>4}  {:>9}  {:>9}  {:>7}  {:>5}  {:>10}  {}\n", "rank", "multiply %",
-                                 "registers", "spilled", "waves", "workgroups", "candidate");
-  int rank = 0;
-  for (const RankedCandidate& one : ranked) {
-    const std::string name = one.candidate.name + (one.candidate.is_own ? " (as chosen by the variant)" : "");
-    if (!one.error.empty()) {
-      text += fmt::format("  {:>4}  {}: {}\n", "-", name, one.error);
-      continue;
-    }
-    const Extremes all = extremes_of(one.inspected);
-    text += fmt::format("  {:>4}  {:>10.0f}  {:>9}  {:>7}  {:>5}  {:>10.0f}  {}\n", ++rank, 100 * one.share,
-                        value_or_dash(all.registers), value_or_dash(all.spilled), value_or_dash(all.waves),
-                        all.groups, name);
-  }
+                     fmt::format(fmt::runtime(kLine), "rank", "multiply %", "registers", "spilled", "waves",
+                                 "workgroups", "candidate");
+  for (const Row& row : rows_of(ranked))
+    text += fmt::format(fmt::runtime(kLine), row.rank, row.share, row.registers, row.spilled, row.waves,
+                        row.workgroups, about(row));
   return text;
 }
 
 std::string ranking_markdown(const std::string& call, const std::vector<RankedCandidate>& ranked) {
   std::string text = "**" + call +
-                     "**\n\n| rank | candidate | multiply % | registers | spilled | waves | workgroups |\n"
+                     "**\n\n| rank | multiply % | registers | spilled | waves | workgroups | candidate |\n"
                      "|---|---|---|---|---|---|---|\n";
-  int rank = 0;
-  for (const RankedCandidate& one : ranked) {
-    const std::string name = one.candidate.name + (one.candidate.is_own ? " (own choice)" : "");
-    if (!one.error.empty()) {
-      text += fmt::format("| - | {} | {} | - | - | - | - |\n", name, one.error);
-      continue;
-    }
-    const Extremes all = extremes_of(one.inspected);
-    text += fmt::format("| {} | {} | {:.0f} | {} | {} | {} | {:.0f} |\n", ++rank, name, 100 * one.share,
-                        value_or_dash(all.registers), value_or_dash(all.spilled), value_or_dash(all.waves),
-                        all.groups);
-  }
+  for (const Row& row : rows_of(ranked))
+    text += fmt::format("| {} | {} | {} | {} | {} | {} | {} |\n", row.rank, row.share, row.registers,
+                        row.spilled, row.waves, row.workgroups, about(row));
   return text + "\n";
 }
 

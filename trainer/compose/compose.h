@@ -130,9 +130,8 @@ struct ComposeOptions {
   // What was measured of kernels on this device, for rules that ask for it; nullptr = what the cache folder holds.
   std::shared_ptr<const Tuning> tuning;
   bool enforce_memory =
-      true;  // throw OutOfMemory when the plan exceeds the device's memory; false: return it
-  bool verify_passes =
-      true;  // the program after each pass; false: plans that are only compared, of which one is composed again
+      true;                   // throw OutOfMemory when the plan exceeds the device's memory; false: return it
+  bool verify_passes = true;  // the program after each pass; false where plans are only compared
 
   std::int64_t rows() const { return batch / accumulation; }  // of one micro-batch
 };

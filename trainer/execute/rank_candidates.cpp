@@ -24,10 +24,9 @@ double multiplying_share(const InspectedCall& call, std::int64_t cores) {
   for (const InspectedPipeline& pipeline : call.pipelines) {
     const hal::LoopInspection* loop = pipeline.found.main_loop();
     if (!loop || loop->multiply_cycles <= 0) continue;
-    const double invocations =
-        1.0 * pipeline.spec.workgroup[0] * pipeline.spec.workgroup[1] * pipeline.spec.workgroup[2];
-    const double work = loop->multiply_cycles * invocations * pipeline.groups[0] * pipeline.groups[1] *
-                        pipeline.groups[2] * std::max(1, pipeline.dispatches);
+    const double work = loop->multiply_cycles *
+                        static_cast<double>(hal::invocations(pipeline.spec.workgroup)) * pipeline.groups[0] *
+                        pipeline.groups[1] * pipeline.groups[2] * std::max(1, pipeline.dispatches);
     double share = loop->multiply_cycles / std::max(loop->issue_cycles, loop->local_cycles.value_or(0));
     if (pipeline.found.waves && *pipeline.found.waves < 2) share /= 2;
     multiplied += work;

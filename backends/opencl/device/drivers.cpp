@@ -5,9 +5,10 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <memory>
 #include <string>
 
-#include "hal/error.h"
+#include "backends/opencl/device/temporary_folder.h"
 
 namespace meshloom::backends::opencl {
 namespace fs = std::filesystem;
@@ -36,17 +37,12 @@ std::shared_ptr<void> use_only(const std::vector<hal::InstalledDriver>& drivers)
     ::setenv("OCL_ICD_VENDORS", drivers[0].file.c_str(), 1);
     return nullptr;
   }
-  std::string folder = (fs::temp_directory_path() / "meshloom-drivers-XXXXXX").string();
-  if (!::mkdtemp(folder.data()))
-    throw hal::Error("opencl", "a folder for the drivers that are used must be made", folder);
+  auto folder = std::make_shared<TemporaryFolder>("meshloom-drivers");
   std::error_code ignored;
   for (const hal::InstalledDriver& driver : drivers)
-    fs::copy_file(driver.file, folder / fs::path(driver.file).filename(), ignored);
-  ::setenv("OCL_ICD_VENDORS", folder.c_str(), 1);
-  return {nullptr, [folder](void*) {
-            std::error_code unused;
-            fs::remove_all(folder, unused);
-          }};
+    fs::copy_file(driver.file, folder->path() / fs::path(driver.file).filename(), ignored);
+  ::setenv("OCL_ICD_VENDORS", folder->path().c_str(), 1);
+  return folder;
 }
 
 }  // namespace meshloom::backends::opencl

@@ -31,20 +31,31 @@ class OfflineExecutable final : public hal::Executable, public hal::InspectableE
   mutable std::optional<hal::Inspection> found_;  // by the first inspection: calls share kernels
 };
 
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+// The shipped profile of the family's card with the most cores.
+const hal::Profile& card_of(const std::string& family) {
+  const hal::Profile* card = nullptr;
+  for (const hal::Profile& profile : hal::shipped_profiles())
+    if (profile.isa == family && (!card || profile.cores > card->cores)) card = &profile;
+  if (!card) throw hal::Error("opencl:" + family, "must have a card with a shipped profile", "none");
+  return *card;
+}
+
 class OfflineDevice final : public simt::CompileOnlyDevice {
  public:
-  explicit OfflineDevice(const Family& family)
-      : CompileOnlyDevice(describe(family, hal::find_profile(family.profiles.front()))),
+  explicit OfflineDevice(const std::string& family)
+      : CompileOnlyDevice(describe(family, card_of(family))),
         family_(family),
-        compiler_(family.name.starts_with("sm_") ? nvidia_compiler(family.name)
-                                                 : intel_compiler(family.name)) {
+        compiler_(has(nvidia_families(), family) ? nvidia_compiler(family) : intel_compiler(family)) {
     info_.driver = compiler_->version();
   }
 
   // Another card of the family may have another driver's facts.
   void run_as(const hal::Profile& profile) override {
-    const std::vector<std::string>& own = family_.profiles;
-    if (std::find(own.begin(), own.end(), profile.name) != own.end()) {
+    if (profile.isa == family_) {
       info_ = describe(family_, profile);
       info_.driver = compiler_->version();
     }
@@ -59,30 +70,39 @@ class OfflineDevice final : public simt::CompileOnlyDevice {
 
  private:
   // As the card's driver would describe it.
-  static hal::DeviceInfo describe(const Family& family, const hal::Profile& profile) {
+  static hal::DeviceInfo describe(const std::string& family, const hal::Profile& profile) {
     hal::DeviceInfo info = hal::planned_device(hal::driver_of("opencl", profile.name), profile);
-    info.id = "opencl:" + family.name;
+    info.id = "opencl:" + family;
     return info;
   }
 
-  Family family_;
+  std::string family_;
   std::shared_ptr<const OfflineCompiler> compiler_;
   std::map<std::string, std::shared_ptr<OfflineExecutable>> executables_;  // by ExecutableSpec::key()
 };
 
 }  // namespace
 
-const std::vector<Family>& families() {
-  static const std::vector<Family> all{
-#include "backends/opencl/inspect/families.inc"
-  };
+std::string OfflineCompiler::where(const hal::ExecutableSpec& spec) const {
+  return "kernel '" + spec.kernel + "' for " + family_;
+}
+
+void OfflineCompiler::refuse(const hal::ExecutableSpec& spec, const std::string& output) const {
+  constexpr std::size_t kMaxLog = 600;
+  throw hal::Error(where(spec), "must compile by " + version() + " as '" + spec.key() + "'",
+                   output.substr(0, kMaxLog));
+}
+
+std::vector<std::string> families() {
+  std::vector<std::string> all = intel_families();
+  for (std::string& name : nvidia_families()) all.push_back(std::move(name));
   return all;
 }
 
 std::unique_ptr<hal::Device> open_family(const std::string& name) {
-  for (const Family& family : families())
-    if (family.name == name) return std::make_unique<OfflineDevice>(family);
-  throw hal::Error("opencl:" + name, "must be a family that kernels can be compiled for", "another");
+  if (!has(families(), name))
+    throw hal::Error("opencl:" + name, "must be a family that kernels can be compiled for", "another");
+  return std::make_unique<OfflineDevice>(name);
 }
 
 }  // namespace meshloom::backends::opencl

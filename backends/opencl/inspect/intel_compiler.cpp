@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "backends/opencl/device/program.h"
+#include "backends/opencl/device/temporary_folder.h"
 #include "backends/opencl/inspect/elf.h"
 #include "backends/opencl/inspect/families.h"
 #include "backends/opencl/inspect/run_program.h"
@@ -28,8 +29,7 @@ constexpr std::int64_t kThreads = 8;  // of a vector engine, with 128 registers 
 
 // The threads of a kernel that a vector engine holds at a time.
 double waves_of(const Xe& xe, const hal::Inspection& found, const hal::ExecutableSpec& spec) {
-  const std::int64_t workgroup = std::int64_t{1} * spec.workgroup[0] * spec.workgroup[1] * spec.workgroup[2];
-  const std::int64_t of_group = (workgroup + found.subgroup - 1) / found.subgroup;
+  const std::int64_t of_group = (hal::invocations(spec.workgroup) + found.subgroup - 1) / found.subgroup;
   const std::int64_t threads = *found.registers > 128 ? kThreads / 2 : kThreads;
   std::int64_t groups = threads * xe.engines / std::max<std::int64_t>(of_group, 1);
   if (*found.local_bytes > 0) groups = std::min(groups, xe.local / *found.local_bytes);
@@ -40,8 +40,9 @@ double waves_of(const Xe& xe, const hal::Inspection& found, const hal::Executabl
 
 class IntelCompiler final : public OfflineCompiler {
  public:
-  IntelCompiler(const Xe& xe, std::string ocloc) : xe_(xe), ocloc_(std::move(ocloc)) {
-    const TemporaryFolder folder;
+  IntelCompiler(const Xe& xe, std::string ocloc)
+      : OfflineCompiler(std::string(xe.family)), xe_(xe), ocloc_(std::move(ocloc)) {
+    const TemporaryFolder folder("meshloom-inspect");
     run_program(ocloc_, {"query", "OCL_DRIVER_VERSION"}, folder.path());
     std::string version = folder.read("OCL_DRIVER_VERSION");
     version = version.substr(0, version.find('\0'));
@@ -51,8 +52,7 @@ class IntelCompiler final : public OfflineCompiler {
   std::string version() const override { return version_; }
 
   hal::Inspection compile(const hal::ExecutableSpec& spec, const std::string& source) const override {
-    const std::string where = "kernel '" + spec.kernel + "' for " + std::string(xe_.family);
-    const TemporaryFolder folder;
+    const TemporaryFolder folder("meshloom-inspect");
     folder.write("kernel.cl", source);
     const ProgramResult ran = run_program(
         ocloc_,
@@ -61,9 +61,7 @@ class IntelCompiler final : public OfflineCompiler {
         folder.path(),
         {"IGC_ShaderDumpEnable=1", "IGC_ShaderDumpPidDisable=1", "IGC_DumpToCustomDir=" + folder.path()});
     const std::vector<std::string> binaries = folder.names(".bin");
-    if (ran.code != 0 || binaries.empty())
-      throw hal::Error(where, "must compile by " + version_ + " as '" + spec.key() + "'",
-                       ran.output.substr(0, kMaxLog));
+    if (ran.code != 0 || binaries.empty()) refuse(spec, ran.output);
     hal::Inspection found;
     const std::string binary = folder.read(binaries.front());
     for (const ElfSection& section : elf_sections(binary)) {
@@ -71,15 +69,14 @@ class IntelCompiler final : public OfflineCompiler {
       if (section.name == ".text." + spec.kernel)
         found.code_bytes = static_cast<std::int64_t>(section.bytes.size());
     }
-    if (!found.registers) throw hal::Error(where, "the binary must say its registers", "none in .ze_info");
+    if (!found.registers)
+      throw hal::Error(where(spec), "the binary must say its registers", "none in .ze_info");
     found.waves = waves_of(xe_, found, spec);
     read_assembly(folder, found);
     return found;
   }
 
  private:
-  static constexpr std::size_t kMaxLog = 600;
-
   // The compiler tries several widths; what it took is in .ze_info.
   void read_assembly(const TemporaryFolder& folder, hal::Inspection& found) const {
     const std::string width = "_simd" + std::to_string(found.subgroup) + "_";
@@ -105,6 +102,12 @@ class IntelCompiler final : public OfflineCompiler {
 };
 
 }  // namespace
+
+std::vector<std::string> intel_families() {
+  std::vector<std::string> names;
+  for (const Xe& xe : kXe) names.emplace_back(xe.family);
+  return names;
+}
 
 std::unique_ptr<OfflineCompiler> intel_compiler(const std::string& family) {
   const auto xe = std::find_if(kXe.begin(), kXe.end(), [&](const Xe& one) { return one.family == family; });

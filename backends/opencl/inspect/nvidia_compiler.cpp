@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/opencl/device/program.h"
+#include "backends/opencl/device/temporary_folder.h"
 #include "backends/opencl/inspect/elf.h"
 #include "backends/opencl/inspect/families.h"
 #include "backends/opencl/inspect/ptxas_report.h"
@@ -49,7 +50,8 @@ std::string version_in(const std::string& text, const std::string& behind) {
 class NvidiaCompiler final : public OfflineCompiler {
  public:
   NvidiaCompiler(const Multiprocessor& sm, std::string clang, std::string ptxas, std::string library)
-      : sm_(sm),
+      : OfflineCompiler(std::string(sm.family)),
+        sm_(sm),
         clang_(std::move(clang)),
         ptxas_(std::move(ptxas)),
         nvdisasm_(find_program("nvdisasm")),
@@ -61,7 +63,7 @@ class NvidiaCompiler final : public OfflineCompiler {
   std::string version() const override { return version_; }
 
   hal::Inspection compile(const hal::ExecutableSpec& spec, const std::string& source) const override {
-    const TemporaryFolder folder;
+    const TemporaryFolder folder("meshloom-inspect");
     folder.write("kernel.cl", source);
     std::vector<std::string> arguments = build_options();
     for (const std::string& one :
@@ -79,9 +81,8 @@ class NvidiaCompiler final : public OfflineCompiler {
     found.subgroup = 32;
     read_ptxas_report(report, found);
     if (found.registers) {
-      const std::int64_t workgroup =
-          std::int64_t{1} * spec.workgroup[0] * spec.workgroup[1] * spec.workgroup[2];
-      found.waves = warps_of(sm_, *found.registers, found.local_bytes.value_or(0), workgroup);
+      found.waves =
+          warps_of(sm_, *found.registers, found.local_bytes.value_or(0), hal::invocations(spec.workgroup));
     }
     const std::string cubin = folder.read("kernel.cubin");
     for (const ElfSection& section : elf_sections(cubin))
@@ -93,8 +94,6 @@ class NvidiaCompiler final : public OfflineCompiler {
   }
 
  private:
-  static constexpr std::size_t kMaxLog = 600;
-
   static std::vector<std::string> build_options() {
     std::vector<std::string> words;
     const std::string all = kBuildOptions;
@@ -109,10 +108,7 @@ class NvidiaCompiler final : public OfflineCompiler {
   std::string run(const hal::ExecutableSpec& spec, const std::string& program,
                   const std::vector<std::string>& arguments, const TemporaryFolder& folder) const {
     ProgramResult ran = run_program(program, arguments, folder.path());
-    if (ran.code != 0)
-      throw hal::Error("kernel '" + spec.kernel + "' for " + std::string(sm_.family),
-                       "must compile by " + version_ + " as '" + spec.key() + "'",
-                       ran.output.substr(0, kMaxLog));
+    if (ran.code != 0) refuse(spec, ran.output);
     return std::move(ran.output);
   }
 
@@ -135,6 +131,12 @@ class NvidiaCompiler final : public OfflineCompiler {
 };
 
 }  // namespace
+
+std::vector<std::string> nvidia_families() {
+  std::vector<std::string> names;
+  for (const Multiprocessor& sm : kMultiprocessors) names.emplace_back(sm.family);
+  return names;
+}
 
 std::unique_ptr<OfflineCompiler> nvidia_compiler(const std::string& family) {
   const auto sm = std::find_if(kMultiprocessors.begin(), kMultiprocessors.end(),

@@ -21,22 +21,4 @@ ProgramResult run_program(const std::string& file, const std::vector<std::string
                           const std::string& folder, const std::vector<std::string>& variables = {},
                           double seconds = 300);
 
-// A folder of its own, which nobody else may read and which is removed with all that is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder();
-  ~TemporaryFolder();
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-
-  const std::string& path() const { return path_; }
-  std::string write(const std::string& name, const std::string& bytes) const;  // the file's path
-  std::string read(const std::string& name) const;  // throws Error where there is none
-  // The names of the files that end so, in order.
-  std::vector<std::string> names(const std::string& ending) const;
-
- private:
-  std::string path_;
-};
-
 }  // namespace meshloom::backends::opencl

@@ -11,7 +11,7 @@ namespace meshloom::backends::opencl::sass {
 namespace {
 
 using simt::isa::Block;
-using simt::isa::Counting;
+using simt::isa::Induction;
 using simt::isa::Instruction;
 using simt::isa::starts_with_any;
 using simt::isa::stripped;
@@ -79,7 +79,7 @@ std::optional<std::uint64_t> encoding(std::string_view line) {
 void read_scoreboards(Instruction& one, std::uint64_t upper) {
   const std::uint64_t control = upper >> 41;
   const int set = static_cast<int>(control >> 5 & 7);
-  if (set != kNoScoreboard) one.work.sets = set;
+  if (set != kNoScoreboard) one.work.sets_scoreboard = set;
   for (int board = 0; board < 6; ++board)
     if (control >> (11 + board) & 1) one.work.waits_for.push_back(board);
 }
@@ -95,18 +95,12 @@ Instruction instruction(std::string_view code, double flops_per_cycle) {
   const std::size_t space = code.find_first_of(" \t");
   one.name = code.substr(0, space);
   one.unit = unit_of(one.name);
-  if (space != std::string_view::npos)
-    for (std::string_view rest = code.substr(space);;) {
-      const std::size_t comma = rest.find(',');
-      one.operands.emplace_back(stripped(rest.substr(0, comma)));
-      if (comma == std::string_view::npos) break;
-      rest = rest.substr(comma + 1);
-    }
+  if (space != std::string_view::npos) one.operands = simt::isa::operands_of(code.substr(space));
   if (one.unit == Unit::branch && !one.operands.empty())
     if (auto label = label_of(one.operands.back())) one.targets.push_back(std::move(*label));
   // A branch may have its condition as an operand.
   const bool jumps = starts_with_any(one.name, {"BRA", "BRX", "JMP", "JMX"}) && one.operands.size() == 1;
-  one.leaves = !predicated && (jumps || starts_with_any(one.name, {"EXIT", "RET"}));
+  one.no_fallthrough = !predicated && (jumps || starts_with_any(one.name, {"EXIT", "RET"}));
   if (one.unit == Unit::hint) return one;
   one.work.issue = 1;
   if (const double flops = matrix_flops(one.name); flops > 0)
@@ -117,8 +111,8 @@ Instruction instruction(std::string_view code, double flops_per_cycle) {
   return one;
 }
 
-Counting counting(const Instruction& one) {
-  using What = Counting::What;
+Induction induction_of(const Instruction& one) {
+  using What = Induction::What;
   const std::vector<std::string>& operands = one.operands;
   const auto constant = [&](std::size_t i) {
     return i < operands.size() ? simt::isa::number(operands[i]) : std::nullopt;
@@ -173,7 +167,7 @@ std::vector<Block> parse_listing(std::string_view text, double flops_per_cycle) 
 }
 
 std::vector<hal::LoopInspection> inspect_loops(const std::vector<Block>& blocks) {
-  return simt::isa::inspect_loops(blocks, simt::isa::find_loops(blocks, counting),
+  return simt::isa::inspect_loops(blocks, simt::isa::find_loops(blocks, induction_of),
                                   {.waits = true, .local = false});
 }
 

@@ -11,7 +11,7 @@ namespace meshloom::backends::opencl::xe {
 namespace {
 
 using simt::isa::Block;
-using simt::isa::Counting;
+using simt::isa::Induction;
 using simt::isa::Instruction;
 using simt::isa::starts_with_any;
 using simt::isa::stripped;
@@ -96,7 +96,7 @@ void read_scoreboards(Instruction& one, std::string_view text) {
     if (suffix.starts_with(".dst") || all_of_sync)
       one.work.waits_for.push_back(board);
     else if (!suffix.starts_with(".src") && one.unit != Unit::wait && one.unit != Unit::vector)
-      one.work.sets = board;
+      one.work.sets_scoreboard = board;
   }
 }
 
@@ -137,7 +137,7 @@ Instruction instruction(std::string_view line, std::string_view comment, int nat
 
   if (is_control(one.name)) {
     one.unit = Unit::branch;
-    one.leaves = !predicated && starts_with_any(one.name, {"jmpi", "goto", "brc", "brd", "ret"});
+    one.no_fallthrough = !predicated && starts_with_any(one.name, {"jmpi", "goto", "brc", "brd", "ret"});
     for (const std::string& operand : one.operands)
       if (starts_with_any(operand, {"_", "L"})) one.targets.push_back(operand);
   } else if (one.name == "sync.bar") {
@@ -146,7 +146,7 @@ Instruction instruction(std::string_view line, std::string_view comment, int nat
     one.unit = Unit::wait;
   } else if (starts_with_any(one.name, {"send", "load", "store", "atomic"})) {
     read_message(one, comment, rest);
-    one.leaves = boards.find("EOT") != std::string_view::npos;
+    one.no_fallthrough = boards.find("EOT") != std::string_view::npos;
   } else if (one.name == "nop" || one.name == "join" || one.name == "endif") {
     one.unit = Unit::hint;
   } else {
@@ -171,8 +171,8 @@ std::optional<std::int64_t> immediate(const std::string& operand) {
   return colon == std::string::npos ? std::nullopt : simt::isa::number(operand.substr(0, colon));
 }
 
-Counting counting(const Instruction& one) {
-  using What = Counting::What;
+Induction induction_of(const Instruction& one) {
+  using What = Induction::What;
   const std::vector<std::string>& operands = one.operands;
   if (operands.size() < 2) return {};
   const auto value = immediate(operands.back());
@@ -226,7 +226,7 @@ Listing parse_listing(std::string_view text, int native) {
 }
 
 std::vector<hal::LoopInspection> inspect_loops(const Listing& listing) {
-  return simt::isa::inspect_loops(listing.blocks, simt::isa::find_loops(listing.blocks, counting),
+  return simt::isa::inspect_loops(listing.blocks, simt::isa::find_loops(listing.blocks, induction_of),
                                   {.waits = true, .local = false});
 }
 

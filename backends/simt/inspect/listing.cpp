@@ -9,7 +9,7 @@ namespace meshloom::backends::simt::isa {
 namespace {
 
 bool ends_block(const Block& block) {
-  return !block.code.empty() && (block.code.back().unit == Unit::branch || block.code.back().leaves);
+  return !block.code.empty() && (block.code.back().unit == Unit::branch || block.code.back().no_fallthrough);
 }
 
 // The blocks that every way from the first block to each block leads through. Those that cannot be reached have none.
@@ -47,43 +47,43 @@ std::vector<std::vector<bool>> dominators(const std::vector<Block>& blocks) {
 
 // What the counter is before the loop: the constant that it was set to last.
 std::optional<std::int64_t> first_value(const std::vector<Block>& blocks, const Loop& loop,
-                                        const std::string& counter, const ReadsCounting& reads) {
+                                        const std::string& counter, const InductionReader& reads) {
   for (std::size_t i = loop.header; i-- > 0;) {
     if (loop.blocks.count(i)) continue;
     const std::vector<Instruction>& code = blocks[i].code;
     for (auto one = code.rbegin(); one != code.rend(); ++one)
-      if (const Counting found = reads(*one); found.what == Counting::What::set && found.counter == counter)
+      if (const Induction found = reads(*one); found.what == Induction::What::set && found.counter == counter)
         return found.value;
   }
   return std::nullopt;
 }
 
 std::optional<std::int64_t> step_of(const std::vector<Block>& blocks, const Loop& loop,
-                                    const std::string& counter, const ReadsCounting& reads) {
+                                    const std::string& counter, const InductionReader& reads) {
   for (std::size_t i : loop.blocks)
     for (const Instruction& one : blocks[i].code)
-      if (const Counting found = reads(one);
-          found.what == Counting::What::step && found.counter == counter && found.value != 0)
+      if (const Induction found = reads(one);
+          found.what == Induction::What::step && found.counter == counter && found.value != 0)
         return found.value;
   return std::nullopt;
 }
 
 // The counter that this register is ahead of.
-std::optional<Counting> behind(const std::vector<Block>& blocks, const Loop& loop, const std::string& other,
-                               const ReadsCounting& reads) {
+std::optional<Induction> behind(const std::vector<Block>& blocks, const Loop& loop, const std::string& other,
+                                const InductionReader& reads) {
   for (std::size_t i : loop.blocks)
     for (const Instruction& one : blocks[i].code)
-      if (Counting found = reads(one); found.what == Counting::What::ahead && found.other == other)
+      if (Induction found = reads(one); found.what == Induction::What::ahead && found.other == other)
         return found;
   return std::nullopt;
 }
 
-std::optional<std::int64_t> turns_of(const std::vector<Block>& blocks, const Loop& loop,
-                                     const ReadsCounting& reads) {
+std::optional<std::int64_t> trip_count_of(const std::vector<Block>& blocks, const Loop& loop,
+                                          const InductionReader& reads) {
   for (std::size_t i : loop.blocks)
     for (const Instruction& one : blocks[i].code) {
-      Counting limit = reads(one);
-      if (limit.what != Counting::What::compare) continue;
+      Induction limit = reads(one);
+      if (limit.what != Induction::What::compare) continue;
       auto step = step_of(blocks, loop, limit.counter, reads);
       std::int64_t before = 0;
       if (!step)
@@ -114,14 +114,14 @@ void connect(std::vector<Block>& blocks) {
   for (std::size_t i = 0; i < blocks.size(); ++i) {
     Block& block = blocks[i];
     const Instruction* last = block.code.empty() ? nullptr : &block.code.back();
-    if (!(last && last->leaves) && i + 1 < blocks.size()) block.next.push_back(i + 1);
+    if (!(last && last->no_fallthrough) && i + 1 < blocks.size()) block.next.push_back(i + 1);
     if (!last) continue;
     for (const std::string& target : last->targets)
       if (const auto found = labels.find(target); found != labels.end()) block.next.push_back(found->second);
   }
 }
 
-std::vector<Loop> find_loops(const std::vector<Block>& blocks, const ReadsCounting& reads) {
+std::vector<Loop> find_loops(const std::vector<Block>& blocks, const InductionReader& reads) {
   if (blocks.empty()) return {};
   const std::vector<std::vector<bool>> over = dominators(blocks);
   std::vector<std::vector<std::size_t>> before(blocks.size());
@@ -148,7 +148,7 @@ std::vector<Loop> find_loops(const std::vector<Block>& blocks, const ReadsCounti
       if (other.blocks.count(loop.header)) ++loop.depth;
       if (loop.blocks.count(other.header)) loop.innermost = false;
     }
-    loop.turns = turns_of(blocks, loop, reads);
+    loop.trip_count = trip_count_of(blocks, loop, reads);
   }
   return loops;
 }
@@ -169,6 +169,16 @@ std::string_view next_line(std::string_view& text) {
   const std::string_view line = text.substr(0, end);
   text = end == std::string_view::npos ? std::string_view{} : text.substr(end + 1);
   return line;
+}
+
+std::vector<std::string> operands_of(std::string_view text) {
+  std::vector<std::string> operands;
+  while (true) {
+    const std::size_t comma = text.find(',');
+    operands.emplace_back(stripped(text.substr(0, comma)));
+    if (comma == std::string_view::npos) return operands;
+    text = text.substr(comma + 1);
+  }
 }
 
 std::optional<std::int64_t> number(const std::string& text) {

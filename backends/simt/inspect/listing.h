@@ -27,13 +27,13 @@ enum class Unit : std::uint8_t {
 
 // What an instruction asks of the machine for one subgroup, by the family's model.
 struct Work {
-  double issue = 0;                   // cycles in which nothing else of the subgroup's processor issues
-  double multiply = 0;                // of these, multiplying
-  double matrix = 0;                  // cycles of a matrix unit beside which others issue
-  double local = 0;                   // cycles of the local memory
-  int load_bytes = 0;                 // per invocation; 0 = it loads nothing
-  std::optional<std::size_t> leaves;  // it waits until at most so many loads are under way
-  int sets = -1;  // the scoreboard that tells when the load has come; -1 = none, they come in order
+  double issue = 0;                        // cycles in which nothing else of the subgroup's processor issues
+  double multiply = 0;                     // of these, multiplying
+  double matrix = 0;                       // cycles of a matrix unit beside which others issue
+  double local = 0;                        // cycles of the local memory
+  int load_bytes = 0;                      // per invocation; 0 = it loads nothing
+  std::optional<std::size_t> outstanding;  // it waits until at most so many loads are under way
+  int sets_scoreboard = -1;    // the one that tells when the load has come; -1 = none, they come in order
   std::vector<int> waits_for;  // scoreboards
 };
 
@@ -42,7 +42,7 @@ struct Instruction {
   std::string pair;                   // of a dual-issue pair the second instruction's name, else ""
   std::vector<std::string> operands;  // of the first
   Unit unit = Unit::hint;
-  bool leaves = false;               // what follows in the listing is not run after it
+  bool no_fallthrough = false;       // what follows in the listing is not run after it
   std::vector<std::string> targets;  // labels that it may branch to
   Work work;
 };
@@ -65,11 +65,11 @@ struct Loop {
   std::set<std::size_t> blocks;
   int depth = 0;  // the number of loops around it
   bool innermost = true;
-  std::optional<std::int64_t> turns;  // how often it turns, where constants in the code say so
+  std::optional<std::int64_t> trip_count;  // where constants in the code say so
 };
 
-// What an instruction does to a register that counts.
-struct Counting {
+// What an instruction does to an induction variable.
+struct Induction {
   // ahead: another register becomes the counter and a bit, and is compared in its place before the step.
   enum class What : std::uint8_t { nothing, set, step, compare, ahead } what = What::nothing;
   std::string counter;
@@ -78,14 +78,15 @@ struct Counting {
       {};                  // of a compare: where the counter begins when no constant is set before the loop
   std::string other = {};  // the register that is ahead
 };
-using ReadsCounting = std::function<Counting(const Instruction&)>;
+using InductionReader = std::function<Induction(const Instruction&)>;
 // In the order of their headers.
-std::vector<Loop> find_loops(const std::vector<Block>& blocks, const ReadsCounting& reads);
+std::vector<Loop> find_loops(const std::vector<Block>& blocks, const InductionReader& reads);
 
 // For readers of lines.
 std::string_view stripped(std::string_view text);  // of blanks at both ends
 bool starts_with_any(std::string_view name, std::initializer_list<std::string_view> beginnings);
-std::string_view next_line(std::string_view& text);  // takes it off
+std::string_view next_line(std::string_view& text);           // takes it off
+std::vector<std::string> operands_of(std::string_view text);  // what stands between commas
 std::optional<std::int64_t> number(const std::string& text);
 
 }  // namespace meshloom::backends::simt::isa

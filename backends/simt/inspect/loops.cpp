@@ -10,28 +10,28 @@
 namespace meshloom::backends::simt::isa {
 namespace {
 
-constexpr std::size_t kLongestTurn = 2'000'000;  // instructions; loops inside a longer one count once
+constexpr std::size_t kMaxIterationLength = 2'000'000;  // instructions; loops inside a longer one count once
 
-using Turn = std::vector<const Instruction*>;
+using Iteration = std::vector<const Instruction*>;
 
 class Walk {
  public:
   Walk(const std::vector<Block>& blocks, const std::vector<Loop>& loops) : blocks_(blocks), loops_(loops) {}
 
-  // The instructions of one turn. `guessed` is set where an inner loop's turns are not known.
-  Turn turn(const Loop& loop, bool& guessed) const {
-    Turn made;
+  // The instructions of one iteration. `guessed` is set where an inner loop's trip count is not known.
+  Iteration iteration(const Loop& loop, bool& guessed) const {
+    Iteration made;
     std::set<std::size_t> seen;
-    std::map<std::size_t, std::size_t> rounds;
+    std::map<std::size_t, std::size_t> longest_paths;
     for (std::size_t at = loop.header; seen.insert(at).second;) {
       if (const Loop* inner = at == loop.header ? nullptr : inside(loop, at)) {
-        const Turn once = turn(*inner, guessed);
-        std::int64_t turns = inner->turns.value_or(1);
-        if (!inner->turns || once.size() * static_cast<std::size_t>(turns) > kLongestTurn) {
+        const Iteration once = iteration(*inner, guessed);
+        std::int64_t trip_count = inner->trip_count.value_or(1);
+        if (!inner->trip_count || once.size() * static_cast<std::size_t>(trip_count) > kMaxIterationLength) {
           guessed = true;
-          turns = 1;
+          trip_count = 1;
         }
-        for (std::int64_t i = 0; i < turns; ++i) made.insert(made.end(), once.begin(), once.end());
+        for (std::int64_t i = 0; i < trip_count; ++i) made.insert(made.end(), once.begin(), once.end());
         const auto exit = exit_of(*inner, loop);
         if (!exit) break;
         at = *exit;
@@ -42,7 +42,8 @@ class Walk {
       std::optional<std::size_t> next;
       for (const std::size_t to : blocks_[at].next)
         if (to != loop.header && loop.blocks.count(to) &&
-            (!next || round_from(to, loop, rounds) > round_from(*next, loop, rounds)))
+            (!next ||
+             longest_path_from(to, loop, longest_paths) > longest_path_from(*next, loop, longest_paths)))
           next = to;
       if (!next) break;
       at = *next;
@@ -51,14 +52,15 @@ class Walk {
   }
 
  private:
-  // The instructions of the longest way from a block to the end of the turn; of loops inside once.
-  std::size_t round_from(std::size_t at, const Loop& loop, std::map<std::size_t, std::size_t>& known) const {
+  // The instructions of the longest path from a block to the end of the iteration; of loops inside once.
+  std::size_t longest_path_from(std::size_t at, const Loop& loop,
+                                std::map<std::size_t, std::size_t>& known) const {
     const auto [entry, is_new] = known.emplace(at, 0);  // 0 meanwhile: a loop inside leads back to it
     if (!is_new) return entry->second;
     std::size_t longest = 0;
     for (const std::size_t to : blocks_[at].next)
       if (to != loop.header && loop.blocks.count(to))
-        longest = std::max(longest, round_from(to, loop, known));
+        longest = std::max(longest, longest_path_from(to, loop, known));
     return known[at] = longest + blocks_[at].code.size();
   }
 
@@ -79,9 +81,9 @@ class Walk {
   const std::vector<Loop>& loops_;
 };
 
-void count(const Turn& turn, const Says& says, hal::LoopInspection& into) {
+void count(const Iteration& iteration, const Modeled& modeled, hal::LoopInspection& into) {
   double matrix = 0, local = 0;
-  for (const Instruction* one : turn) {
+  for (const Instruction* one : iteration) {
     const Work& work = one->work;
     into.issue_cycles += work.issue;
     into.multiply_cycles += work.multiply;
@@ -92,15 +94,15 @@ void count(const Turn& turn, const Says& says, hal::LoopInspection& into) {
     if (one->unit == Unit::device && work.load_bytes > 0) ++into.device_loads[work.load_bytes];
     if (one->unit == Unit::scratch) ++into.scratch_accesses;
   }
-  if (says.local) into.local_cycles = local;
+  if (modeled.local) into.local_cycles = local;
   if (matrix == 0) return;
-  // The unit and the issue work at the same time: the busier one is what a turn takes.
+  // The unit and the issue work at the same time: the busier one is what an iteration takes.
   into.issue_cycles = std::max(into.issue_cycles, matrix);
   into.multiply_cycles = matrix;
 }
 
-// Follows two turns, of which the second is counted: loads may be waited for a turn later.
-void count_waits(const Turn& turn, hal::LoopInspection& into) {
+// Follows two iterations, of which the second is counted: loads may be waited for an iteration later.
+void count_waits(const Iteration& iteration, hal::LoopInspection& into) {
   struct Load {
     double multiplied;  // before it
     bool device;        // else private memory, which shares the counter
@@ -110,14 +112,14 @@ void count_waits(const Turn& turn, hal::LoopInspection& into) {
   double multiplied = 0;
   std::int64_t waits = 0, exposed = 0;
   for (const bool counted : {false, true})
-    for (const Instruction* one : turn) {
+    for (const Instruction* one : iteration) {
       const Work& work = one->work;
       std::optional<double> newest;
       const auto come = [&](const Load& load) {
         if (load.device) newest = std::max(load.multiplied, newest.value_or(0));
       };
-      if (work.leaves)
-        for (; under_way.size() > *work.leaves; under_way.pop_front()) come(under_way.front());
+      if (work.outstanding)
+        for (; under_way.size() > *work.outstanding; under_way.pop_front()) come(under_way.front());
       for (int scoreboard : work.waits_for)
         std::erase_if(under_way, [&](const Load& load) {
           if (load.scoreboard != scoreboard) return false;
@@ -130,7 +132,7 @@ void count_waits(const Turn& turn, hal::LoopInspection& into) {
       }
       multiplied += work.multiply + work.matrix;
       if ((one->unit == Unit::device || one->unit == Unit::scratch) && work.load_bytes > 0)
-        under_way.push_back({multiplied, one->unit == Unit::device, work.sets});
+        under_way.push_back({multiplied, one->unit == Unit::device, work.sets_scoreboard});
     }
   into.waits = waits;
   into.exposed_waits = exposed;
@@ -163,8 +165,8 @@ void mark_main(const std::vector<Block>& blocks, const std::vector<Loop>& loops,
         return loops[i].depth == loops[from].depth + 1 && loops[from].blocks.count(loops[i].header);
       });
       if (!inner || !may_enter(*inner)) return from;
-      const double turns = static_cast<double>(loops[*inner].turns.value_or(1));
-      if (2 * turns * found[*inner].multiply_cycles < found[from].multiply_cycles ||
+      const double trip_count = static_cast<double>(loops[*inner].trip_count.value_or(1));
+      if (2 * trip_count * found[*inner].multiply_cycles < found[from].multiply_cycles ||
           found[*inner].multiply_cycles == 0)
         return from;
       from = *inner;
@@ -180,17 +182,17 @@ void mark_main(const std::vector<Block>& blocks, const std::vector<Loop>& loops,
 }  // namespace
 
 std::vector<hal::LoopInspection> inspect_loops(const std::vector<Block>& blocks,
-                                               const std::vector<Loop>& loops, const Says& says) {
+                                               const std::vector<Loop>& loops, const Modeled& modeled) {
   std::vector<hal::LoopInspection> found;
   if (loops.empty()) {
-    Turn all;
+    Iteration all;
     for (const Block& block : blocks)
       for (const Instruction& one : block.code) all.push_back(&one);
     hal::LoopInspection whole;
     whole.label = "(no loop)";
     whole.innermost = whole.main = whole.product = true;
-    count(all, says, whole);
-    if (says.waits) whole.waits = whole.exposed_waits = 0;
+    count(all, modeled, whole);
+    if (modeled.waits) whole.waits = whole.exposed_waits = 0;
     return {whole};
   }
   const Walk walk(blocks, loops);
@@ -199,9 +201,9 @@ std::vector<hal::LoopInspection> inspect_loops(const std::vector<Block>& blocks,
     one.label = blocks[loop.header].label;
     one.depth = loop.depth;
     one.innermost = loop.innermost;
-    const Turn turn = walk.turn(loop, one.guessed);
-    count(turn, says, one);
-    if (says.waits) count_waits(turn, one);
+    const Iteration iteration = walk.iteration(loop, one.guessed);
+    count(iteration, modeled, one);
+    if (modeled.waits) count_waits(iteration, one);
     found.push_back(std::move(one));
   }
   mark_main(blocks, loops, found);

@@ -8,14 +8,14 @@
 
 namespace meshloom::backends::simt::isa {
 
-// What a model can say beside the cycles of issue.
-struct Says {
+// What a family's model covers beside the cycles of issue.
+struct Modeled {
   bool waits = false;  // of loads from device memory
   bool local = false;  // cycles of the local memory
 };
 
 // One entry per loop, in the order of `loops`; a listing without loops has one entry, "(no loop)", for all of it. One is main.
 std::vector<hal::LoopInspection> inspect_loops(const std::vector<Block>& blocks,
-                                               const std::vector<Loop>& loops, const Says& says);
+                                               const std::vector<Loop>& loops, const Modeled& modeled);
 
 }  // namespace meshloom::backends::simt::isa

@@ -8,6 +8,7 @@
 #include <span>
 #include <string_view>
 
+#include "backends/vulkan/device/spirv_words.h"
 #include "hal/error.h"
 
 namespace meshloom::backends::vulkan {
@@ -43,21 +44,11 @@ enum Op : std::uint32_t {
 };
 constexpr std::uint32_t kMatrixNV = 5357, kMatrixKHR = 6022, kBFloat16Type = 5116, kBFloat16Matrix = 5118;
 constexpr std::uint32_t kAllSigned = 15;  // cooperative matrix operands: A, B, C and the result
-constexpr std::uint32_t kSpecId = 1, kHeader = 5;
+constexpr std::uint32_t kSpecId = 1;
 // Memory operands of an access, in the order of their operands, and semantics of a barrier.
 constexpr std::uint32_t kAligned = 0x2, kMakeAvailable = 0x8, kMakeVisible = 0x10;
 constexpr std::uint32_t kBarrierMakesAvailableAndVisible = 0x2000 | 0x4000;
 constexpr std::uint32_t kM = 1, kN = 2, kK = 3, kKOfBFloat16 = 4;
-
-// Calls function(opcode, operands) for every instruction.
-template <typename Function>
-void each(const Words& words, Function function) {
-  for (std::size_t at = kHeader; at < words.size();) {
-    const std::size_t count = std::max(words[at] >> 16, 1u);
-    function(words[at] & 0xffffu, std::span(words).subspan(at + 1, count - 1));
-    at += count;
-  }
-}
 
 void emit(Words& out, std::uint32_t op, std::span<const std::uint32_t> operands) {
   out.push_back(static_cast<std::uint32_t>(operands.size() + 1) << 16 | op);
@@ -73,15 +64,10 @@ void emit_extension(Words& out, std::string_view name) {
   emit(out, kExtension, text);
 }
 
-std::string text_of(std::span<const std::uint32_t> operands) {
-  const char* begin = reinterpret_cast<const char*>(operands.data());
-  return {begin, strnlen(begin, operands.size() * 4)};
-}
-
 class Rewriter {
  public:
   Rewriter(const Words& words, const std::string& where) : words_(words), where_(where), next_(words[3]) {
-    each(words, [&](std::uint32_t op, auto args) {
+    for_each_instruction(words, where, [&](std::uint32_t op, auto args) {
       uses_ = uses_ || (op == kCapability && args[0] == kMatrixNV);
       if (op == kDecorate && args[1] == kSpecId) spec_[args[0]] = args[2];
       if (op == kConstantTrue || op == kConstantFalse) layout_[args[1]] = op == kConstantTrue;
@@ -94,8 +80,8 @@ class Rewriter {
 
   Words run() {
     if (!uses_) return words_;
-    out_.assign(words_.begin(), words_.begin() + kHeader);
-    each(words_, [&](std::uint32_t op, auto args) { rewrite(op, args); });
+    out_.assign(words_.begin(), words_.begin() + kSpirvHeaderWords);
+    for_each_instruction(words_, where_, [&](std::uint32_t op, auto args) { rewrite(op, args); });
     out_[3] = next_;
     return std::move(out_);
   }
@@ -232,7 +218,7 @@ class Rewriter {
 
 std::vector<std::uint32_t> to_khr_cooperative_matrix(const std::vector<std::uint32_t>& words,
                                                      const std::string& where) {
-  if (words.size() < kHeader) return words;
+  if (words.size() < kSpirvHeaderWords) return words;
   return Rewriter(words, where).run();
 }
 

@@ -2,7 +2,7 @@
 
 #include <utility>
 
-#include "backends/vulkan/inspect/foreign_shader.h"
+#include "backends/vulkan/inspect/inspect_shader.h"
 #include "hal/error.h"
 
 namespace meshloom::backends::vulkan {
@@ -30,7 +30,7 @@ std::shared_ptr<hal::Executable> CompilingDevice::load(const hal::ExecutableSpec
   return slot;
 }
 
-hal::InspectedShader CompilingDevice::inspect_shader(const hal::ForeignShader& shader) {
+hal::InspectedShader CompilingDevice::inspect_shader(const hal::ShaderModule& shader) {
   return vulkan::inspect_shader(*context_, info_, shader);
 }
 

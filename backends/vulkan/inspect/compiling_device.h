@@ -19,7 +19,7 @@ class CompilingDevice final : public simt::CompileOnlyDevice, public hal::Shader
   CompilingDevice(std::shared_ptr<Instance> instance, const PhysicalDevice& found, Use use);
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override;
-  hal::InspectedShader inspect_shader(const hal::ForeignShader& shader) override;
+  hal::InspectedShader inspect_shader(const hal::ShaderModule& shader) override;
 
  private:
   hal::DiskCache cache_ = hal::DiskCache::from_environment();

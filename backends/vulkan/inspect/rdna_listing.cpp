@@ -38,14 +38,9 @@ Instruction instruction(std::string_view line) {
   const std::size_t space = line.find_first_of(" \t");
   made.name = line.substr(0, space);
   made.unit = unit_of(made.name);
-  made.leaves = starts_with_any(made.name, {"s_endpgm", "s_branch", "s_setpc"});
+  made.no_fallthrough = starts_with_any(made.name, {"s_endpgm", "s_branch", "s_setpc"});
   if (space == std::string_view::npos) return made;
-  for (std::string_view rest = line.substr(space);;) {
-    const std::size_t comma = rest.find(',');
-    made.operands.emplace_back(stripped(rest.substr(0, comma)));
-    if (comma == std::string_view::npos) break;
-    rest = rest.substr(comma + 1);
-  }
+  made.operands = simt::isa::operands_of(line.substr(space));
   if (made.unit == Unit::branch) made.targets = {made.operands.back()};
   return made;
 }
@@ -80,8 +75,8 @@ std::vector<Block> parse_listing(std::string_view text) {
   return blocks;
 }
 
-simt::isa::Counting counting(const Instruction& one) {
-  using What = simt::isa::Counting::What;
+simt::isa::Induction induction_of(const Instruction& one) {
+  using What = simt::isa::Induction::What;
   if (one.operands.size() < 2) return {};
   const std::string &first = one.operands.front(), &left = one.operands[one.operands.size() - 2],
                     &right = one.operands.back();

@@ -17,6 +17,6 @@ using simt::isa::Unit;
 std::vector<Block> parse_listing(std::string_view text);
 
 // Scalars that count to a constant, and a lane's counter that begins below its step.
-simt::isa::Counting counting(const Instruction& one);
+simt::isa::Induction induction_of(const Instruction& one);
 
 }  // namespace meshloom::backends::vulkan::rdna

@@ -104,7 +104,7 @@ simt::isa::Work work_of(const Instruction& one, const Family& family, std::int64
     work.local = std::max(4, bytes) * static_cast<double>(wave) / kLocalBytesPerCycle;
   const bool memory = one.unit == Unit::local || one.unit == Unit::device || one.unit == Unit::scratch;
   if (memory && reads(one.name)) work.load_bytes = bytes;
-  if (one.unit == Unit::wait) work.leaves = loads_left(one);
+  if (one.unit == Unit::wait) work.outstanding = loads_left(one);
   return work;
 }
 
@@ -155,7 +155,7 @@ std::vector<hal::LoopInspection> inspect_loops(std::string_view listing, const F
   std::vector<Block> blocks = parse_listing(listing);
   for (Block& block : blocks)
     for (Instruction& one : block.code) one.work = work_of(one, family, wave);
-  return simt::isa::inspect_loops(blocks, simt::isa::find_loops(blocks, counting),
+  return simt::isa::inspect_loops(blocks, simt::isa::find_loops(blocks, induction_of),
                                   {.waits = true, .local = true});
 }
 

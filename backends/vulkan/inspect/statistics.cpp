@@ -89,9 +89,8 @@ void read_listing(hal::Inspection& inspection, const std::array<std::uint32_t, 3
     return;
   }
   if (inspection.registers) {
-    const std::int64_t invocations = std::int64_t{1} * workgroup[0] * workgroup[1] * workgroup[2];
     inspection.waves = rdna::waves_of(*family, *inspection.registers, inspection.local_bytes.value_or(0),
-                                      invocations, inspection.subgroup);
+                                      hal::invocations(workgroup), inspection.subgroup);
   }
   const auto listing = std::find_if(inspection.files.begin(), inspection.files.end(),
                                     [](const hal::InspectedFile& file) { return file.suffix == ".asm"; });

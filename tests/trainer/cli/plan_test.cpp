@@ -250,8 +250,7 @@ TEST(Plan, ScoresBeyondTheLargestAllocationGoByChunks) {
   const Outcome outcome = meshloom(large + "--set hardware_rules=false");
   EXPECT_NE(outcome.err.find("the loss goes by chunks of 8192 tokens"), std::string::npos) << outcome.err;
   // A table of the vocabulary cannot be cut.
-  const Outcome table = meshloom(
-      large + "--set hardware_rules=false --set model.vocab_size=10000000 --set model.decoder.dim=128");
+  const Outcome table = meshloom(large + "--set model.vocab_size=10000000 --set model.decoder.dim=128");
   EXPECT_EQ(table.code, 1);
   ASSERT_EQ(table.errors().size(), 1u) << table.err;
   EXPECT_NE(table.errors()[0].find("'decoder/embedding/weight'"), std::string::npos) << table.err;

@@ -9,6 +9,6 @@ namespace meshloom::backends::vulkan {
 
 // hal::ShaderInspector's, in a context that inspects.
 hal::InspectedShader inspect_shader(const Context& context, const hal::DeviceInfo& info,
-                                    const hal::ForeignShader& shader);
+                                    const hal::ShaderModule& shader);
 
 }  // namespace meshloom::backends::vulkan

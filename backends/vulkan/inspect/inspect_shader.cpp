@@ -1,4 +1,4 @@
-#include "backends/vulkan/inspect/foreign_shader.h"
+#include "backends/vulkan/inspect/inspect_shader.h"
 
 #include <algorithm>
 #include <string>
@@ -6,7 +6,7 @@
 
 #include "backends/vulkan/device/pipeline.h"
 #include "backends/vulkan/device/status.h"
-#include "backends/vulkan/inspect/spirv_module.h"
+#include "backends/vulkan/inspect/spirv_interface.h"
 #include "backends/vulkan/inspect/statistics.h"
 #include "hal/error.h"
 
@@ -28,7 +28,7 @@ struct Created {
   }
 };
 
-void create_layout(Created& created, const SpirvModule& module, std::uint32_t push_constant_bytes,
+void create_layout(Created& created, const SpirvInterface& module, std::uint32_t push_constant_bytes,
                    const std::string& where) {
   const std::uint32_t count = module.sets.empty() ? 0 : module.sets.rbegin()->first + 1;
   for (std::uint32_t set = 0; set < count; ++set) {
@@ -57,7 +57,7 @@ void create_layout(Created& created, const SpirvModule& module, std::uint32_t pu
         "vkCreatePipelineLayout");
 }
 
-void create_pipeline(Created& created, const hal::ForeignShader& shader, const std::string& entry,
+void create_pipeline(Created& created, const hal::ShaderModule& shader, const std::string& entry,
                      const std::string& where) {
   VkShaderModuleCreateInfo module{VK_STRUCTURE_TYPE_SHADER_MODULE_CREATE_INFO};
   module.codeSize = shader.spirv.size() * 4;
@@ -94,10 +94,10 @@ void create_pipeline(Created& created, const hal::ForeignShader& shader, const s
 }  // namespace
 
 hal::InspectedShader inspect_shader(const Context& context, const hal::DeviceInfo& info,
-                                    const hal::ForeignShader& shader) {
+                                    const hal::ShaderModule& shader) {
   const std::string where = info.id + ", shader '" + shader.name + "'";
   require_subgroup(info, shader.subgroup, where);
-  const SpirvModule module = read_spirv_module(shader.spirv, shader.constants, where);
+  const SpirvInterface module = read_spirv_interface(shader.spirv, shader.constants, where);
   // Drivers do not refuse what they do not have: some end the process.
   if (module.uses_cooperative_matrices &&
       std::find(info.features.begin(), info.features.end(), "cooperative-matrix") == info.features.end())

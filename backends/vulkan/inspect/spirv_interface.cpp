@@ -1,32 +1,19 @@
-#include "backends/vulkan/inspect/spirv_module.h"
+#include "backends/vulkan/inspect/spirv_interface.h"
 
+#include <glslang/SPIRV/spirv.hpp>
 #include <optional>
 
+#include "backends/vulkan/device/spirv_words.h"
 #include "hal/error.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
 
-constexpr std::uint32_t kMagic = 0x07230203, kOldest = 0x00010300;
-constexpr std::size_t kHeaderWords = 5;
-constexpr std::uint32_t kMostSets = 8, kMostBindings = 64;
+constexpr std::uint32_t kOldest = 0x00010300;
+constexpr std::uint32_t kMaxSets = 8, kMaxBindings = 64;
 
-enum Op : std::uint32_t {
-  entry_point = 15,
-  execution_mode = 16,
-  capability = 17,
-  constant = 43,
-  constant_composite = 44,
-  spec_constant = 50,
-  spec_constant_composite = 51,
-  variable = 59,
-  decorate = 71,
-  execution_mode_id = 331
-};
-constexpr std::uint32_t kCooperativeMatrixKhr = 6022, kCooperativeMatrixNv = 5357;
-constexpr std::uint32_t kComputeModel = 5, kLocalSize = 17, kLocalSizeId = 38;
-constexpr std::uint32_t kSpecId = 1, kBuiltIn = 11, kBinding = 33, kDescriptorSet = 34, kWorkgroupSize = 25;
-constexpr std::uint32_t kUniform = 2, kStorageBuffer = 12;
+// Newer than the headers that come with the compiler.
+constexpr std::uint32_t kCapabilityCooperativeMatrixKhr = 6022;
 
 class Reader {
  public:
@@ -34,24 +21,19 @@ class Reader {
          const std::string& where)
       : words_(words), constants_(constants), where_(where) {}
 
-  SpirvModule run() {
-    if (words_.size() < kHeaderWords || words_[0] != kMagic)
+  SpirvInterface run() {
+    if (words_.size() < kSpirvHeaderWords || words_[0] != spv::MagicNumber)
       fail("must be SPIR-V in the byte order of this machine",
            words_.empty() ? "an empty file" : "another first word");
     // Before, storage buffers were a kind of uniforms.
     if (words_[1] < kOldest)
       fail("must be SPIR-V 1.3 or newer", "1." + std::to_string(words_[1] >> 8 & 0xff));
-    for (std::size_t at = kHeaderWords; at < words_.size();) {
-      const std::size_t length = words_[at] >> 16;
-      if (length == 0 || length > words_.size() - at)
-        fail("every instruction must end within the module", "one at word " + std::to_string(at));
-      instruction(words_[at] & 0xffff, words_.subspan(at + 1, length - 1));
-      at += length;
-    }
+    for_each_instruction(words_, where_,
+                         [&](std::uint32_t op, Operands operands) { instruction(op, operands); });
     if (!entry_id_) fail("must have a compute shader", "no entry point of that kind");
-    module_.workgroup = workgroup();
+    interface_.workgroup = workgroup();
     buffers();
-    return module_;
+    return interface_;
   }
 
  private:
@@ -63,40 +45,31 @@ class Reader {
 
   void instruction(std::uint32_t op, Operands operands) {
     const std::size_t count = operands.size();
-    if (op == entry_point && count >= 3 && operands[0] == kComputeModel && !entry_id_) {
+    if (op == spv::OpEntryPoint && count >= 3 && operands[0] == spv::ExecutionModelGLCompute && !entry_id_) {
       entry_id_ = operands[1];
-      module_.entry = text(operands.subspan(2));
-    } else if (op == capability && count >= 1) {
-      if (operands[0] == kCooperativeMatrixKhr || operands[0] == kCooperativeMatrixNv)
-        module_.uses_cooperative_matrices = true;
-    } else if (op == execution_mode && count >= 5 && operands[1] == kLocalSize && operands[0] == entry_id_) {
+      interface_.entry = text_of(operands.subspan(2));
+    } else if (op == spv::OpCapability && count >= 1) {
+      if (operands[0] == kCapabilityCooperativeMatrixKhr || operands[0] == spv::CapabilityCooperativeMatrixNV)
+        interface_.uses_cooperative_matrices = true;
+    } else if (op == spv::OpExecutionMode && count >= 5 && operands[1] == spv::ExecutionModeLocalSize &&
+               operands[0] == entry_id_) {
       literal_size_ = {operands[2], operands[3], operands[4]};
-    } else if (op == execution_mode_id && count >= 5 && operands[1] == kLocalSizeId &&
+    } else if (op == spv::OpExecutionModeId && count >= 5 && operands[1] == spv::ExecutionModeLocalSizeId &&
                operands[0] == entry_id_) {
       size_ids_ = {operands[2], operands[3], operands[4]};
-    } else if (op == decorate && count >= 3) {
-      if (operands[1] == kSpecId) spec_ids_[operands[0]] = operands[2];
-      if (operands[1] == kBinding) bindings_[operands[0]] = operands[2];
-      if (operands[1] == kDescriptorSet) set_of_[operands[0]] = operands[2];
-      if (operands[1] == kBuiltIn && operands[2] == kWorkgroupSize) size_value_ = operands[0];
-    } else if ((op == constant || op == spec_constant) && count >= 3) {
+    } else if (op == spv::OpDecorate && count >= 3) {
+      if (operands[1] == spv::DecorationSpecId) spec_ids_[operands[0]] = operands[2];
+      if (operands[1] == spv::DecorationBinding) bindings_[operands[0]] = operands[2];
+      if (operands[1] == spv::DecorationDescriptorSet) set_of_[operands[0]] = operands[2];
+      if (operands[1] == spv::DecorationBuiltIn && operands[2] == spv::BuiltInWorkgroupSize)
+        size_value_ = operands[0];
+    } else if ((op == spv::OpConstant || op == spv::OpSpecConstant) && count >= 3) {
       values_[operands[1]] = operands[2];
-    } else if ((op == constant_composite || op == spec_constant_composite) && count == 5) {
+    } else if ((op == spv::OpConstantComposite || op == spv::OpSpecConstantComposite) && count == 5) {
       triples_[operands[1]] = {operands[2], operands[3], operands[4]};
-    } else if (op == variable && count >= 3) {
+    } else if (op == spv::OpVariable && count >= 3) {
       storage_[operands[1]] = operands[2];
     }
-  }
-
-  static std::string text(Operands operands) {
-    std::string text;
-    for (const std::uint32_t word : operands)
-      for (int byte = 0; byte < 4; ++byte) {
-        const char c = static_cast<char>(word >> (8 * byte) & 0xff);
-        if (c == '\0') return text;
-        text += c;
-      }
-    return text;
   }
 
   std::uint32_t value(std::uint32_t id) const {
@@ -132,21 +105,21 @@ class Reader {
       if (storage == storage_.end()) continue;  // a variable that was optimized away
       const auto found = set_of_.find(id);
       const std::uint32_t set = found == set_of_.end() ? 0 : found->second;
-      if (set >= kMostSets || binding >= kMostBindings)
-        fail("bindings must be in " + std::to_string(kMostSets) + " sets of " + std::to_string(kMostBindings),
+      if (set >= kMaxSets || binding >= kMaxBindings)
+        fail("bindings must be in " + std::to_string(kMaxSets) + " sets of " + std::to_string(kMaxBindings),
              "set " + std::to_string(set) + ", binding " + std::to_string(binding));
-      if (storage->second != kUniform && storage->second != kStorageBuffer)
+      if (storage->second != spv::StorageClassUniform && storage->second != spv::StorageClassStorageBuffer)
         fail("every binding must be a buffer", "binding " + std::to_string(binding));
       // Several variables may see one buffer by different types.
-      BufferKind& kind = module_.sets[set].try_emplace(binding, BufferKind::uniform).first->second;
-      if (storage->second == kStorageBuffer) kind = BufferKind::storage;
+      BufferKind& kind = interface_.sets[set].try_emplace(binding, BufferKind::uniform).first->second;
+      if (storage->second == spv::StorageClassStorageBuffer) kind = BufferKind::storage;
     }
   }
 
   std::span<const std::uint32_t> words_;
   const std::map<std::uint32_t, std::uint32_t>& constants_;
   const std::string& where_;
-  SpirvModule module_{};
+  SpirvInterface interface_{};
   std::optional<std::uint32_t> entry_id_, size_value_;
   std::optional<std::array<std::uint32_t, 3>> literal_size_, size_ids_;
   std::map<std::uint32_t, std::uint32_t> spec_ids_, values_, storage_, bindings_, set_of_;
@@ -155,9 +128,9 @@ class Reader {
 
 }  // namespace
 
-SpirvModule read_spirv_module(std::span<const std::uint32_t> words,
-                              const std::map<std::uint32_t, std::uint32_t>& constants,
-                              const std::string& where) {
+SpirvInterface read_spirv_interface(std::span<const std::uint32_t> words,
+                                    const std::map<std::uint32_t, std::uint32_t>& constants,
+                                    const std::string& where) {
   return Reader(words, constants, where).run();
 }
 

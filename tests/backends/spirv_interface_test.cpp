@@ -11,15 +11,15 @@
 #include <vector>
 
 #include "backends/vulkan/device/shader.h"
-#include "backends/vulkan/inspect/spirv_module.h"
+#include "backends/vulkan/inspect/spirv_interface.h"
 #include "hal/error.h"
 
 namespace meshloom {
 namespace {
 
 using backends::vulkan::BufferKind;
-using backends::vulkan::read_spirv_module;
-using backends::vulkan::SpirvModule;
+using backends::vulkan::read_spirv_interface;
+using backends::vulkan::SpirvInterface;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using Words = std::vector<std::uint32_t>;
@@ -34,16 +34,16 @@ Words compiled(const std::string& layout) {
 
 std::string error_of(const Words& words) {
   try {
-    (void)read_spirv_module(words, {}, "shader 'x'");
+    (void)read_spirv_interface(words, {}, "shader 'x'");
   } catch (const hal::Error& error) {
     return error.what();
   }
   return "";
 }
 
-TEST(SpirvModule, SaysItsBuffersAndItsWorkgroup) {
-  const SpirvModule module =
-      read_spirv_module(compiled("layout(local_size_x = 64, local_size_y = 2) in;\n"), {}, "x");
+TEST(SpirvInterface, SaysItsBuffersAndItsWorkgroup) {
+  const SpirvInterface module =
+      read_spirv_interface(compiled("layout(local_size_x = 64, local_size_y = 2) in;\n"), {}, "x");
   EXPECT_EQ(module.entry, "main");
   EXPECT_THAT(module.workgroup, ElementsAre(64, 2, 1));
   ASSERT_EQ(module.sets.size(), 2u);
@@ -51,23 +51,23 @@ TEST(SpirvModule, SaysItsBuffersAndItsWorkgroup) {
   EXPECT_EQ(module.sets.at(1).at(3), BufferKind::storage);
 }
 
-TEST(SpirvModule, ConstantsOfTheSpecializationSizeTheWorkgroup) {
+TEST(SpirvInterface, ConstantsOfTheSpecializationSizeTheWorkgroup) {
   const Words words =
       compiled("layout(local_size_x_id = 7) in;\nlayout(constant_id = 9) const uint n = 1;\n");
-  EXPECT_THAT(read_spirv_module(words, {{7, 96}, {9, 5}}, "x").workgroup, ElementsAre(96, 1, 1));
-  EXPECT_THAT(read_spirv_module(words, {}, "x").workgroup, ElementsAre(1, 1, 1));
-  EXPECT_THROW((void)read_spirv_module(words, {{7, 0}}, "x"), hal::Error);
+  EXPECT_THAT(read_spirv_interface(words, {{7, 96}, {9, 5}}, "x").workgroup, ElementsAre(96, 1, 1));
+  EXPECT_THAT(read_spirv_interface(words, {}, "x").workgroup, ElementsAre(1, 1, 1));
+  EXPECT_THROW((void)read_spirv_interface(words, {{7, 0}}, "x"), hal::Error);
 }
 
-TEST(SpirvModule, SaysWhetherItNeedsMatrices) {
+TEST(SpirvInterface, SaysWhetherItNeedsMatrices) {
   Words words = compiled("layout(local_size_x = 64) in;\n");
-  EXPECT_FALSE(read_spirv_module(words, {}, "x").uses_cooperative_matrices);
+  EXPECT_FALSE(read_spirv_interface(words, {}, "x").uses_cooperative_matrices);
   const std::uint32_t capability[] = {2u << 16 | 17, 6022};
   words.insert(words.begin() + 5, std::begin(capability), std::end(capability));
-  EXPECT_TRUE(read_spirv_module(words, {}, "x").uses_cooperative_matrices);
+  EXPECT_TRUE(read_spirv_interface(words, {}, "x").uses_cooperative_matrices);
 }
 
-TEST(SpirvModule, WhatIsNoneIsRefused) {
+TEST(SpirvInterface, WhatIsNoneIsRefused) {
   EXPECT_THAT(error_of({}), HasSubstr("shader 'x': must be SPIR-V"));
   EXPECT_THAT(error_of({1, 2, 3, 4, 5, 6}), HasSubstr("must be SPIR-V"));
   Words words = compiled("layout(local_size_x = 64) in;\n");
@@ -79,7 +79,7 @@ TEST(SpirvModule, WhatIsNoneIsRefused) {
 }
 
 // Whatever a file holds, it is read or refused, within its bounds.
-TEST(SpirvModule, AnyWordsAreReadOrRefused) {
+TEST(SpirvInterface, AnyWordsAreReadOrRefused) {
   const Words whole = compiled("layout(local_size_x_id = 7) in;\n");
   for (std::size_t size = 0; size <= whole.size(); ++size)
     (void)error_of(Words(whole.begin(), whole.begin() + static_cast<std::ptrdiff_t>(size)));
