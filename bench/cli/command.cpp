@@ -332,6 +332,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
   add_calibrate(*command, registries, action);
   add_predict(*command, registries, action);
   add_collectives(*command, registries, action);
+  add_estimate(*command, registries, action);
   add_mesh(*command, registries, action);
   add_plans(*command, registries, action);
   command->callback([=, &action] {

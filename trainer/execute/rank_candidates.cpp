@@ -19,20 +19,23 @@ double working_cores(const InspectedPipeline& pipeline, std::int64_t cores) {
 
 }  // namespace
 
-double multiplying_share(const InspectedCall& call, std::int64_t cores) {
-  double multiplied = 0, taken = 0;
+MultiplyingShare multiplying_share(const InspectedCall& call, std::int64_t cores) {
+  double multiplied = 0, in_turn = 0, overlapped = 0;
   for (const InspectedPipeline& pipeline : call.pipelines) {
     const hal::LoopInspection* loop = pipeline.found.main_loop();
     if (!loop || loop->multiply_cycles <= 0) continue;
-    const double work = loop->multiply_cycles *
-                        static_cast<double>(hal::invocations(pipeline.spec.workgroup)) * pipeline.groups[0] *
-                        pipeline.groups[1] * pipeline.groups[2] * std::max(1, pipeline.dispatches);
-    double share = loop->multiply_cycles / std::max(loop->issue_cycles, loop->local_cycles.value_or(0));
-    if (pipeline.found.waves && *pipeline.found.waves < 2) share /= 2;
-    multiplied += work;
-    taken += work / (share * working_cores(pipeline, cores));
+    const double iterations = static_cast<double>(hal::invocations(pipeline.spec.workgroup)) *
+                              pipeline.groups[0] * pipeline.groups[1] * pipeline.groups[2] *
+                              std::max(1, pipeline.dispatches);
+    const double slower =
+        (pipeline.found.waves && *pipeline.found.waves < 2 ? 2 : 1) / working_cores(pipeline, cores);
+    const double local = loop->local_cycles.value_or(0);
+    multiplied += iterations * loop->multiply_cycles;
+    in_turn += iterations * (loop->issue_cycles + local) * slower;
+    overlapped += iterations * std::max(loop->issue_cycles, local) * slower;
   }
-  return taken > 0 ? multiplied / taken : 0;
+  if (multiplied <= 0) return {};
+  return {multiplied / in_turn, multiplied / overlapped};
 }
 
 bool keeps_registers_in_memory(const InspectedCall& call) {
@@ -53,7 +56,7 @@ std::vector<RankedCandidate> rank_candidates(hal::Device& device, const kernels:
       choice.params = candidate.fit.params;
       choice.workspace_bytes = candidate.fit.workspace_bytes;
       one.inspected = inspect_choice(device, contract, call, choice);
-      one.share = multiplying_share(one.inspected, device.info().profile.cores);
+      one.share = multiplying_share(one.inspected, device.info().profile.cores).in_turn;
       one.registers_in_memory = keeps_registers_in_memory(one.inspected);
     } catch (const Error& error) {
       one.error = error.what();

@@ -14,18 +14,23 @@
 namespace meshloom::trainer {
 
 // How much of the device's multiplying a call would keep busy, from 0 to 1: of the main loop of each pipeline the multiplying
-// cycles by those that its instructions or its local memory take, whichever are more; halved where a SIMD holds one wave only,
-// so that nothing hides its waits; and times the share of `cores` (multiprocessors) that its last round of workgroups leaves at
-// work. Pipelines count by what they multiply. 0 where nothing is multiplied or no loop could be read. It is not a time: nor
-// memory, nor caches, nor products at edges that are thrown away are in it.
-double multiplying_share(const InspectedCall& call, std::int64_t cores);
+// cycles by those that its instructions and its local memory take; halved where a SIMD holds one wave only, so that nothing hides
+// its waits; and times the share of `cores` (multiprocessors) that its last round of workgroups leaves at work. Pipelines count by
+// what they multiply. 0 where nothing is multiplied or no loop could be read. It is not a time: nor memory, nor caches, nor
+// products at edges that are thrown away are in it.
+struct MultiplyingShare {
+  double in_turn =
+      0;  // where local memory works while no instruction issues, as it nearly does in published kernels
+  double overlapped = 0;  // where it works behind the instructions, as it may
+};
+MultiplyingShare multiplying_share(const InspectedCall& call, std::int64_t cores);
 // Whether a pipeline keeps registers in memory: spills, or arrays that no register holds.
 bool keeps_registers_in_memory(const InspectedCall& call);
 
 struct RankedCandidate {
   Candidate candidate;
   InspectedCall inspected;
-  double share = 0;  // multiplying_share
+  double share = 0;  // multiplying_share, in turn
   bool registers_in_memory = false;
   std::string error;  // why it could not be inspected; then it comes last
 };

@@ -1,5 +1,6 @@
 #include "backends/opencl/inspect/sass_listing.h"
 
+#include <algorithm>
 #include <cstdlib>
 #include <optional>
 #include <string>
@@ -34,8 +35,8 @@ Unit unit_of(std::string_view name) {
   return name == "NOP" ? Unit::hint : Unit::vector;
 }
 
-int load_bytes(std::string_view name) {
-  if (!name.starts_with("LD") || name.starts_with("LDC")) return 0;
+// Bytes per lane that an access of memory moves.
+int access_bytes(std::string_view name) {
   // Matrices of 8 x 8 of 16 bits, of which a lane gets two elements each.
   if (name.starts_with("LDSM")) return name.ends_with(".4") ? 16 : name.ends_with(".2") ? 8 : 4;
   if (has(name, ".128")) return 16;
@@ -43,6 +44,18 @@ int load_bytes(std::string_view name) {
   if (has(name, ".U16") || has(name, ".S16")) return 2;
   if (has(name, ".U8") || has(name, ".S8")) return 1;
   return 4;
+}
+
+int load_bytes(std::string_view name) {
+  return name.starts_with("LD") && !name.starts_with("LDC") ? access_bytes(name) : 0;
+}
+
+// Cycles of the local memory, at a quarter's share of its 128 bytes a cycle. In tiles of registers lanes read the same addresses,
+// which then move once: half of the bytes of wide accesses are counted.
+double local_cycles(std::string_view name) {
+  constexpr double kShareBytes = 128.0 / 4, kLanes = 32, kWide = 16;
+  const double bytes = std::max(4, access_bytes(name));
+  return bytes * kLanes / kShareBytes / (bytes >= kWide ? 2 : 1);
 }
 
 // FLOP of a product of matrices by a warp; 0 = it is none, or none that is known.
@@ -108,6 +121,7 @@ Instruction instruction(std::string_view code, double flops_per_cycle) {
   else if (multiplies(one))
     one.work.multiply = 1;
   one.work.load_bytes = load_bytes(one.name);
+  if (one.unit == Unit::local) one.work.local = local_cycles(one.name);
   return one;
 }
 
@@ -168,7 +182,7 @@ std::vector<Block> parse_listing(std::string_view text, double flops_per_cycle) 
 
 std::vector<hal::LoopInspection> inspect_loops(const std::vector<Block>& blocks) {
   return simt::isa::inspect_loops(blocks, simt::isa::find_loops(blocks, induction_of),
-                                  {.waits = true, .local = false});
+                                  {.waits = true, .local = true});
 }
 
 }  // namespace meshloom::backends::opencl::sass

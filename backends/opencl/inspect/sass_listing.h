@@ -1,6 +1,6 @@
 // Assembly of NVIDIA's GPUs as nvdisasm prints it with its encoding, and what it keeps a quarter of a multiprocessor busy with.
-// Counted: a slot of issue for every instruction; beside them, the cycles of the tensor cores; widths of loads; waits, by the
-// scoreboards that the encoding holds. Not counted: latencies, stalls, bank conflicts, caches, and that integers and
+// Counted: a slot of issue for every instruction; beside them, the cycles of the tensor cores and of the local memory; widths of
+// loads; waits, by the scoreboards that the encoding holds. Not counted: latencies, stalls, bank conflicts, caches, and that integers and
 // transcendental functions have half and an eighth of the rate. docs/inspecting-kernels.md has the numbers.
 #pragma once
 

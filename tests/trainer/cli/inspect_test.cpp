@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <string>
 
 #include "tests/trainer/run/binary.h"
@@ -91,6 +92,28 @@ TEST_F(NullHardware, AFileOfCallsMakesATable) {
       run("kernels --markdown --inspect-file " + scratch.file("bad", "rms_norm 64x256\nrms_norm 64\n"));
   EXPECT_EQ(bad.code, 1);
   EXPECT_THAT(bad.err, HasSubstr("bad:2: rms_norm takes ROWSxN"));
+}
+
+TEST_F(NullHardware, AStepIsEstimated) {
+  const Outcome json = run("bench estimate tiny --device vulkan:0 --as rx6800xt --quiet --json");
+  ASSERT_EQ(json.code, 0) << json.err;
+  const auto step = nlohmann::json::parse(json.out);
+  EXPECT_TRUE(step["predicted"].get<bool>());
+  double likely = 0;
+  std::set<std::string> ops;
+  for (const auto& call : step["calls"]) {
+    ASSERT_FALSE(call.contains("error")) << call;
+    likely += call["per_step"].get<double>() * call["likely_seconds"].get<double>();
+    EXPECT_LE(call["best_seconds"], call["likely_seconds"]);
+    ops.insert(call["op"].get<std::string>());
+  }
+  EXPECT_NEAR(step["likely_seconds"].get<double>(), likely, 1e-9);
+  EXPECT_THAT(ops, testing::IsSupersetOf({"matmul", "flash_attention", "flash_attention_grad", "adamw"}));
+  const Outcome text = run("bench estimate tiny --device vulkan:0 --as rx6800xt --quiet");
+  EXPECT_THAT(text.out, AllOf(HasSubstr("nothing runs"), HasSubstr("predicted"), HasSubstr("tokens/s")));
+  const Outcome unknown = run("bench estimate tiny --device vulkan:0 --quiet");
+  EXPECT_EQ(unknown.code, 1);
+  EXPECT_THAT(unknown.err, HasSubstr("--as names a profile"));
 }
 
 TEST_F(NullHardware, CandidatesAreRanked) {

@@ -30,28 +30,35 @@ InspectedCall call(const std::vector<InspectedPipeline>& pipelines) {
   return made;
 }
 
+// Of ten multiprocessors.
+double in_turn(const std::vector<InspectedPipeline>& pipelines) {
+  return multiplying_share(call(pipelines), 10).in_turn;
+}
+
 TEST(RankCandidates, TheShareIsThatOfTheMainLoop) {
-  EXPECT_DOUBLE_EQ(multiplying_share(call({pipeline(80, 100)}), 10), 0.8);
+  EXPECT_DOUBLE_EQ(in_turn({pipeline(80, 100)}), 0.8);
   InspectedPipeline bound = pipeline(80, 100);
   bound.found.loops[0].local_cycles = 160;
-  EXPECT_DOUBLE_EQ(multiplying_share(call({bound}), 10), 0.5);
+  EXPECT_DOUBLE_EQ(in_turn({bound}), 80.0 / (100 + 160))
+      << "local memory works in turn with the instructions";
+  EXPECT_DOUBLE_EQ(multiplying_share(call({bound}), 10).overlapped, 0.5);
   InspectedPipeline alone = pipeline(80, 100);
   alone.found.waves = 1;
-  EXPECT_DOUBLE_EQ(multiplying_share(call({alone}), 10), 0.4);
-  EXPECT_DOUBLE_EQ(multiplying_share(call({pipeline(0, 100)}), 10), 0);
-  EXPECT_DOUBLE_EQ(multiplying_share(call({}), 10), 0);
+  EXPECT_DOUBLE_EQ(in_turn({alone}), 0.4);
+  EXPECT_DOUBLE_EQ(in_turn({pipeline(0, 100)}), 0);
+  EXPECT_DOUBLE_EQ(in_turn({}), 0);
 }
 
 TEST(RankCandidates, CoresThatAreLeftOutCount) {
-  EXPECT_DOUBLE_EQ(multiplying_share(call({pipeline(80, 11)}), 10), 0.8 * 11 / 20);
-  EXPECT_DOUBLE_EQ(multiplying_share(call({pipeline(80, 5)}), 10), 0.4);
-  EXPECT_DOUBLE_EQ(multiplying_share(call({pipeline(80, 5)}), 0), 0.8) << "of unknown cores";
+  EXPECT_DOUBLE_EQ(in_turn({pipeline(80, 11)}), 0.8 * 11 / 20);
+  EXPECT_DOUBLE_EQ(in_turn({pipeline(80, 5)}), 0.4);
+  EXPECT_DOUBLE_EQ(multiplying_share(call({pipeline(80, 5)}), 0).in_turn, 0.8) << "of unknown cores";
 }
 
 // Both do the same work, one at half the rate.
 TEST(RankCandidates, PipelinesCountByWhatTheyMultiply) {
   InspectedPipeline slow = pipeline(40, 200);
-  EXPECT_NEAR(multiplying_share(call({pipeline(80, 100), slow}), 10), 2 / (1 / 0.8 + 1 / 0.4), 1e-12);
+  EXPECT_NEAR(in_turn({pipeline(80, 100), slow}), 2 / (1 / 0.8 + 1 / 0.4), 1e-12);
 }
 
 TEST(RankCandidates, RegistersInMemoryAreSeen) {

@@ -1,0 +1,154 @@
+#include "bench/core/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "bench/core/recipe.h"
+#include "bench/core/table.h"
+#include "hal/error.h"
+#include "trainer/execute/inspect_call.h"
+
+namespace meshloom::bench {
+namespace {
+
+constexpr std::size_t kMaxShape = 60;
+
+EstimatedRow estimate(hal::Device& device, const Workload& workload) {
+  EstimatedRow row{
+      workload.contract->name, workload.shape, workload.planned->variant->name, workload.per_step, {}, {}};
+  if (row.variant == "reference") {
+    row.error = "the host computes it, as no kernel of the device takes it";
+    return row;
+  }
+  try {
+    const kernels::Case call{workload.label, workload.inputs, workload.attrs};
+    row.call =
+        trainer::estimate_call(trainer::inspect_choice(device, *workload.contract, call, *workload.planned),
+                               *workload.contract, workload.view(), device.info());
+  } catch (const Error& error) {
+    row.error = error.what();
+  }
+  return row;
+}
+
+double likely(const EstimatedRow& row) { return static_cast<double>(row.per_step) * row.call.likely_seconds; }
+
+template <double trainer::EstimatedCall::*seconds>
+double sum(const EstimatedStep& step) {
+  double total = step.copy_seconds;
+  for (const EstimatedRow& row : step.rows) total += static_cast<double>(row.per_step) * row.call.*seconds;
+  return total;
+}
+
+std::string rates_text(const EstimatedStep& step, double seconds) {
+  if (seconds <= 0) return "unknown";
+  return fmt::format(
+      "{:.4g} ms, {:.0f} tokens/s, {:.3g} TFLOP/s{}", 1e3 * seconds, step.tokens / seconds,
+      step.flops / seconds / 1e12,
+      step.peak > 0 ? fmt::format(", MFU {:.1f} %", 100 * step.flops / seconds / step.peak) : "");
+}
+
+}  // namespace
+
+double EstimatedStep::likely_seconds() const { return sum<&trainer::EstimatedCall::likely_seconds>(*this); }
+double EstimatedStep::best_seconds() const { return sum<&trainer::EstimatedCall::best_seconds>(*this); }
+std::size_t EstimatedStep::failed() const {
+  return static_cast<std::size_t>(
+      std::count_if(rows.begin(), rows.end(), [](const EstimatedRow& row) { return !row.error.empty(); }));
+}
+
+EstimatedStep estimate_step(hal::Device& device, const kernels::Catalog& catalog, const trainer::Plan& plan,
+                            const EstimateOptions& options) {
+  EstimatedStep step;
+  step.flops = plan.update_flops();
+  step.copy_seconds = plan.host.copy_seconds;
+  std::vector<Workload> calls = recipe_workloads(plan, catalog);
+  std::erase_if(calls, [](const Workload& call) { return call.contract->moves != nullptr; });
+  int done = 0;
+  for (const Workload& call : calls) {
+    if (options.stopped && options.stopped()) {
+      step.stopped = true;
+      break;
+    }
+    if (options.progress)
+      options.progress(done++, static_cast<int>(calls.size()), call.contract->name + " " + call.shape);
+    step.rows.push_back(estimate(device, call));
+  }
+  std::stable_sort(step.rows.begin(), step.rows.end(),
+                   [](const EstimatedRow& a, const EstimatedRow& b) { return likely(a) > likely(b); });
+  return step;
+}
+
+std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
+  std::vector<std::vector<std::string>> rows{
+      {"op", "shape", "variant", "calls", "ms", "at best", "TFLOP/s", "of the unit", "GB/s", "bound by"}};
+  std::string failures;
+  double left = 0;
+  std::size_t more = 0;
+  for (const EstimatedRow& row : step.rows) {
+    if (!row.error.empty()) {
+      failures += fmt::format("not estimated: {} {}: {}\n", row.op, row.shape, row.error);
+      continue;
+    }
+    const trainer::EstimatedCall& call = row.call;
+    if (rows.size() > max_rows) {
+      left += likely(row);
+      ++more;
+      continue;
+    }
+    const auto calls = static_cast<double>(row.per_step);
+    const bool multiplies = call.flops > 0 && call.bound == trainer::Bound::multiplying;
+    rows.push_back({row.op, shortened(row.shape, kMaxShape), row.variant, std::to_string(row.per_step),
+                    fmt::format("{:.3f}", 1e3 * calls * call.likely_seconds),
+                    fmt::format("{:.3f}", 1e3 * calls * call.best_seconds),
+                    multiplies ? fmt::format("{:.1f}", call.flops / call.likely_seconds / 1e12) : "",
+                    multiplies ? fmt::format("{:.0f} %", 100 * call.peak_share) : "",
+                    fmt::format("{:.0f}", call.bytes / call.likely_seconds / 1e9),
+                    std::string(to_string(call.bound))});
+  }
+  std::string text = table(rows, {true, true, true, false, false, false, false, false, false, true});
+  if (more > 0) text += fmt::format("and {} kinds of calls more, {:.3f} ms\n", more, 1e3 * left);
+  if (step.copy_seconds > 0)
+    text +=
+        fmt::format("copies between the memories of device and host, {:.3f} ms\n", 1e3 * step.copy_seconds);
+  text += failures;
+  text += fmt::format("{}: predicted {} (likely)\n", step.recipe, rates_text(step, step.likely_seconds()));
+  text += fmt::format("{}: predicted {} (at best)\n", step.recipe, rates_text(step, step.best_seconds()));
+  return text;
+}
+
+std::string to_json(const EstimatedStep& step, const hal::DeviceInfo& device) {
+  nlohmann::ordered_json rows = nlohmann::ordered_json::array();
+  for (const EstimatedRow& row : step.rows) {
+    nlohmann::ordered_json json{
+        {"op", row.op}, {"shape", row.shape}, {"variant", row.variant}, {"per_step", row.per_step}};
+    if (!row.error.empty())
+      json["error"] = row.error;
+    else
+      json.update({{"likely_seconds", row.call.likely_seconds},
+                   {"best_seconds", row.call.best_seconds},
+                   {"flops", row.call.flops},
+                   {"bytes", row.call.bytes},
+                   {"peak_share", row.call.peak_share},
+                   {"bound", to_string(row.call.bound)}});
+    rows.push_back(std::move(json));
+  }
+  const nlohmann::ordered_json all{{"recipe", step.recipe},
+                                   {"device", device.id},
+                                   {"name", device.name},
+                                   {"driver", device.driver},
+                                   {"profile", device.profile.name},
+                                   {"predicted", true},
+                                   {"tokens", step.tokens},
+                                   {"flops", step.flops},
+                                   {"peak", step.peak},
+                                   {"copy_seconds", step.copy_seconds},
+                                   {"likely_seconds", step.likely_seconds()},
+                                   {"best_seconds", step.best_seconds()},
+                                   {"calls", rows}};
+  return all.dump(2) + "\n";
+}
+
+}  // namespace meshloom::bench

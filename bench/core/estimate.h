@@ -1,0 +1,48 @@
+// A training step on a GPU that is not at hand, by what the compiler of its driver makes of the kernels. Nothing runs.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "bench/measure/workload.h"
+#include "hal/device.h"
+#include "trainer/compose/plan.h"
+#include "trainer/execute/estimate_call.h"
+
+namespace meshloom::bench {
+
+struct EstimatedRow {
+  std::string op, shape, variant;
+  std::int64_t per_step = 0;
+  trainer::EstimatedCall call;  // each of them
+  std::string error;            // why it could not be inspected; then it has no time
+};
+
+struct EstimatedStep {
+  std::string recipe;              // as it was asked for
+  std::vector<EstimatedRow> rows;  // those that take longest first
+  double tokens = 0;               // of a step
+  double flops = 0;                // of a step, without those of recomputed calls
+  double peak = 0;                 // FLOP/s of products of the recipe's dtype; 0 = unknown
+  double copy_seconds = 0;         // between the device's memory and the host's
+  bool stopped = false;            // before all calls were inspected
+
+  double likely_seconds() const;
+  double best_seconds() const;
+  std::size_t failed() const;  // rows without a time
+};
+
+struct EstimateOptions {
+  std::function<bool()> stopped;                               // may be empty
+  std::function<void(int, int, const std::string&)> progress;  // may be empty
+};
+
+// `plan` was composed for `device`, which Registry::open_to_inspect opened.
+EstimatedStep estimate_step(hal::Device& device, const kernels::Catalog& catalog, const trainer::Plan& plan,
+                            const EstimateOptions& options);
+
+std::string to_text(const EstimatedStep& step, std::size_t max_rows);
+std::string to_json(const EstimatedStep& step, const hal::DeviceInfo& device);
+
+}  // namespace meshloom::bench

@@ -1,0 +1,67 @@
+#include "trainer/execute/estimate_call.h"
+
+#include <algorithm>
+#include <string_view>
+
+#include "trainer/compose/cost/cost_model.h"
+#include "trainer/compose/passes/roofline.h"
+#include "trainer/execute/rank_candidates.h"
+
+namespace meshloom::trainer {
+namespace {
+
+// The part of the data sheet's rate that is left when nothing but the model's cycles is counted: clocks under load, waits,
+// conflicts. Fitted to the published kernels of the page that the header names; a GPU of neither gets the mean.
+double sustained_rate(std::string_view isa) {
+  if (isa.starts_with("sm_")) return 0.77;   // 5 kernels on an RTX A6000
+  if (isa.starts_with("gfx1")) return 0.88;  // 3 kernels, each on an RX 7900 XTX and an RX 7600 XT
+  return 0.85;
+}
+
+}  // namespace
+
+std::string_view to_string(Bound bound) {
+  switch (bound) {
+    case Bound::multiplying:
+      return "multiplying";
+    case Bound::memory:
+      return "memory";
+    case Bound::launches:
+      return "launches";
+    case Bound::unknown:
+      break;
+  }
+  return "-";
+}
+
+EstimatedCall estimate_call(const InspectedCall& call, const kernels::Contract& contract,
+                            const kernels::CallView& view, const hal::DeviceInfo& device) {
+  EstimatedCall estimate;
+  estimate.flops = contract.flops(view);
+  estimate.bytes = contract.bytes(view);
+  const Efficiency& elsewhere = efficiency_of(call.choice, device);
+  double rate = unit_rate(call.choice, view, device);
+  if (rate <= 0) rate = hal::peak_flops(device.profile, hal::DType::f32);
+  double likely = 0, best = 0;
+  if (rate > 0 && estimate.flops > 0) {
+    const MultiplyingShare share = multiplying_share(call, device.profile.cores);
+    const double ideal = estimate.flops / rate, sustained = sustained_rate(device.profile.isa);
+    likely = share.in_turn > 0 ? ideal / (share.in_turn * sustained) : ideal / elsewhere.flops;
+    best = share.overlapped > 0 ? ideal / (share.overlapped * sustained) : likely;
+    estimate.bound = share.in_turn > 0 ? Bound::multiplying : Bound::unknown;
+  }
+  const double bandwidth = device.profile.memory_bytes_per_second;
+  const double memory = bandwidth > 0 ? estimate.bytes / (bandwidth * elsewhere.bytes) : 0;
+  if (memory >= likely && memory > 0) estimate.bound = Bound::memory;
+  int dispatches = 0;
+  for (const InspectedPipeline& one : call.pipelines) dispatches += std::max(1, one.dispatches);
+  const double launches = dispatches * launch_seconds(device).first;
+  if (launches > std::max(likely, memory)) estimate.bound = Bound::launches;
+  estimate.likely_seconds = launches + std::max(likely, memory);
+  estimate.best_seconds = launches + std::max(best, memory);
+  if (rate > 0 && estimate.likely_seconds > 0)
+    estimate.peak_share = estimate.flops / (estimate.likely_seconds * rate);
+  return estimate;
+}
+
+}  // namespace meshloom::trainer
