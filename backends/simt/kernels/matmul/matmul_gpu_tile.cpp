@@ -59,6 +59,13 @@ std::string unsupported_operands(const CallView& call, const hal::DeviceInfo& ta
   return kernels::any_low_precision(call) ? unsupported_f16(call, target) : unsupported_dtype(call);
 }
 
+// Intel's GPUs, whose compilers need the products written out.
+bool is_expanded(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target) {
+  const auto found = params.find("expanded");
+  if (found != params.end()) return found->second != 0;
+  return !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
+}
+
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::string reason = unsupported_operands(call, target);
   return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target) : Fit::no(reason);
@@ -81,11 +88,13 @@ std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInf
     for (Fit& fit : product_alternatives(params, d, target, tile.tiles(d))) result.push_back(std::move(fit));
   };
   for (const Tile& tile : tiles_for(target)) add(params_of(tile), tile);
-  // CPU drivers, which hold what is live at a barrier in memory, prefetch only where that is asked for.
+  // What CPU drivers do only where it is asked for, so that tests run it.
   if (!target.is_cpu) return result;
-  std::map<std::string, std::int64_t> params = params_of(kHostTiles[1]);
-  params["prefetch"] = 1;
-  add(params, kHostTiles[1]);
+  for (const char* of_gpus : {"prefetch", "expanded"}) {
+    std::map<std::string, std::int64_t> params = params_of(kHostTiles[1]);
+    params[of_gpus] = 1;
+    add(params, kHostTiles[1]);
+  }
   return result;
 }
 
@@ -123,7 +132,8 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
            define("WIDE_A", load_width(dtype, d.trans_a ? d.m : d.k)),
            define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n)),
            define("WHOLE_STEPS", d.k % tile.bk == 0),
-           define("PREFETCH", gpu_tile_prefetches(p, args.device.info()))})
+           define("PREFETCH", gpu_tile_prefetches(p, args.device.info())),
+           define("EXPANDED", is_expanded(p, args.device.info()))})
     own.defines.push_back(std::move(item));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d));
