@@ -42,14 +42,14 @@ std::vector<std::byte> binary_of(cl_program program) {
 }
 
 // An empty program where the driver rejects the binary.
-Program from_binary(const Compiler& compiler, std::span<const std::byte> binary) {
+Program from_binary(const Compiler& compiler, const std::string& options, std::span<const std::byte> binary) {
   const std::size_t size = binary.size();
   const auto* at = reinterpret_cast<const unsigned char*>(binary.data());
   cl_int status = CL_SUCCESS, accepted = CL_SUCCESS;
   Program program{
       clCreateProgramWithBinary(compiler.context, 1, &compiler.device, &size, &at, &accepted, &status)};
   if (status != CL_SUCCESS || accepted != CL_SUCCESS) return {};
-  if (clBuildProgram(program.get(), 1, &compiler.device, kBuildOptions, nullptr, nullptr) != CL_SUCCESS)
+  if (clBuildProgram(program.get(), 1, &compiler.device, options.c_str(), nullptr, nullptr) != CL_SUCCESS)
     return {};
   return program;
 }
@@ -74,9 +74,21 @@ std::string kernel_source(const hal::ExecutableSpec& spec) {
   return simt::source_of(spec, simt::Language::opencl_c, embedded::opencl_kernels());
 }
 
+std::string intel_build_options(const hal::ExecutableSpec& spec) {
+  for (const hal::Define& define : spec.defines)
+    if (define.name == "MOST_REGISTERS") return std::string(kBuildOptions) + " -cl-intel-256-GRF-per-thread";
+  return kBuildOptions;
+}
+
+std::string Compiler::build_options(const hal::ExecutableSpec& spec) const {
+  // The platform's name, because other drivers for Intel's GPUs refuse options that they do not know.
+  return info.driver.starts_with("Intel(R) OpenCL") && !info.is_cpu ? intel_build_options(spec)
+                                                                    : kBuildOptions;
+}
+
 std::string Compiler::cache_key(const hal::ExecutableSpec& spec) const {
   return "opencl\n" + info.name + "\n" + info.vendor + "\n" + info.driver + "\n" + info.api + "\n" +
-         kBuildOptions + "\n" + kernel_source(spec);
+         build_options(spec) + "\n" + kernel_source(spec);
 }
 
 Kernel ClExecutable::kernel(const std::string& where) const {
@@ -88,9 +100,9 @@ Kernel ClExecutable::kernel(const std::string& where) const {
 
 std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec) const {
   const std::string where = info.id + ", kernel '" + spec.kernel + "'";
-  const std::string key = cache_key(spec);
+  const std::string key = cache_key(spec), options = build_options(spec);
   Program program;
-  if (const auto binary = cache.load("clbin", key)) program = from_binary(*this, *binary);
+  if (const auto binary = cache.load("clbin", key)) program = from_binary(*this, options, *binary);
   if (!program.get() || !holds(program, spec)) {
     const std::string source = kernel_source(spec);
     const char* text = source.c_str();
@@ -98,7 +110,7 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
     cl_int status = CL_SUCCESS;
     program = Program{clCreateProgramWithSource(context, 1, &text, &length, &status)};
     check(status, where, "clCreateProgramWithSource");
-    status = clBuildProgram(program.get(), 1, &device, kBuildOptions, nullptr, nullptr);
+    status = clBuildProgram(program.get(), 1, &device, options.c_str(), nullptr, nullptr);
     if (status != CL_SUCCESS)
       throw hal::Error(where, "must compile on " + info.name + " as '" + spec.key() + "'",
                        status_name(status) + ": " + build_log(program.get(), device));

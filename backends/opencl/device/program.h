@@ -11,6 +11,9 @@ namespace meshloom::backends::opencl {
 
 // No relaxed maths, which would make results depend on the driver.
 inline constexpr const char* kBuildOptions = "-cl-std=CL1.2 -w";
+// The same for Intel's compiler. A kernel with the define MOST_REGISTERS gets the larger of two register files, which leaves a
+// core half as many hardware threads.
+std::string intel_build_options(const hal::ExecutableSpec& spec);
 // The OpenCL C that a driver compiles with these options.
 std::string kernel_source(const hal::ExecutableSpec& spec);
 
@@ -33,6 +36,7 @@ struct Compiler {
 
   // The key of the kernel's cached binary: everything that it depends on.
   std::string cache_key(const hal::ExecutableSpec& spec) const;
+  std::string build_options(const hal::ExecutableSpec& spec) const;
   // Throws Error with the kernel's name and the first lines of the driver's log. A cached binary without the
   // kernel, or with other arguments, is ignored.
   std::shared_ptr<ClExecutable> compile(const hal::ExecutableSpec& spec) const;

@@ -57,7 +57,7 @@ class IntelCompiler final : public OfflineCompiler {
     const ProgramResult ran = run_program(
         ocloc_,
         {"compile", "-file", "kernel.cl", "-device", std::string(xe_.ocloc), "--format", "zebin", "-options",
-         kBuildOptions, "-out_dir", folder.path()},
+         intel_build_options(spec), "-out_dir", folder.path()},
         folder.path(),
         {"IGC_ShaderDumpEnable=1", "IGC_ShaderDumpPidDisable=1", "IGC_DumpToCustomDir=" + folder.path()});
     const std::vector<std::string> binaries = folder.names(".bin");

@@ -63,18 +63,27 @@ double tile_iterations(const AttentionDims& d, const Tile& tile, bool backward) 
          static_cast<double>(d.q_segments >= 0 ? tile.own() : 0);
 }
 
-// Registers hold rows x (columns + 4 x vectors) numbers, so that wide heads are spread over more invocations. A smaller workgroup
-// takes less of its memory.
+// Registers hold rows x (columns + 4 x vectors) numbers, so that wide heads are spread over more invocations. The compilers of
+// OpenCL drivers have room for four vectors per row. A smaller workgroup takes less of its memory.
+Tile tile_for(const AttentionDims& d, const hal::DeviceInfo& target, bool backward) {
+  std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
+  const auto sums = [&](std::int64_t width) { return ceil_div(ceil_div(width, 4), spread); };
+  if (target.backend == "opencl" && backward)
+    while (sums(d.d) + sums(d.dv) > 4) spread *= 2;
+  Tile tile{};
+  for (std::int64_t workgroup = std::max<std::int64_t>(128, 8 * spread);
+       workgroup >= 16 && workgroup >= spread; workgroup /= 2) {
+    tile = {workgroup, 4, 4, spread};
+    if (workgroup <= max_invocations(target) && tile.shared_bytes(d) <= workgroup_bytes(target)) break;
+  }
+  return tile;
+}
+
 template <bool kBackward>
 Fit fit_tiles(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = unsupported_attention(call); !reason.empty()) return Fit::no(reason);
   const AttentionDims d = attention_dims(call);
-  const std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
-  Tile tile{};
-  for (const std::int64_t workgroup : {128, 64, 32, 16}) {
-    tile = {workgroup, 4, 4, spread};
-    if (workgroup <= max_invocations(target) && tile.shared_bytes(d) <= workgroup_bytes(target)) break;
-  }
+  const Tile tile = tile_for(d, target, kBackward);
   if (tile.workgroup > max_invocations(target) || tile.shared_bytes(d) > workgroup_bytes(target))
     return Fit::no("the smallest tile needs " + std::to_string(tile.shared_bytes(d)) +
                    " bytes of workgroup memory and workgroups of " + std::to_string(tile.workgroup) +
@@ -94,21 +103,24 @@ Launch over_own_rows(const EncodeArgs& args, const AttentionDims& d, const std::
                      std::int64_t heads, std::int64_t length, std::int64_t extras_at) {
   const Tile tile = Tile::of(args.choice.params);
   const bool extras = has_extras(d);
-  Launch command{.kernel = kernel,
-                 .defines = {define("D", d.d),
-                             define("DV", d.dv),
-                             define("EXTRAS", extras),
-                             define("PRESENT", present_options(d)),
-                             {"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"},
-                             define("ROWS", tile.rows),
-                             define("COLUMNS", tile.columns),
-                             define("SPREAD", tile.spread),
-                             define("CHUNK", tile.chunk(d)),
-                             define("PART_D", tile.part(d.d)),
-                             define("PART_DV", tile.part(d.dv)),
-                             define("QUERY_FOURS", d.s % 4 == 0),
-                             define("UNROLLED", !args.device.info().is_cpu)},
-                 .width = static_cast<std::uint32_t>(tile.workgroup)};
+  Launch command{
+      .kernel = kernel,
+      .defines = {define("D", d.d),
+                  define("DV", d.dv),
+                  define("EXTRAS", extras),
+                  define("PRESENT", present_options(d)),
+                  {"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"},
+                  define("ROWS", tile.rows),
+                  define("COLUMNS", tile.columns),
+                  define("SPREAD", tile.spread),
+                  define("CHUNK", tile.chunk(d)),
+                  define("PART_D", tile.part(d.d)),
+                  define("PART_DV", tile.part(d.dv)),
+                  define("QUERY_FOURS", d.s % 4 == 0),
+                  define("UNROLL_STORES", !args.device.info().is_cpu),
+                  define("UNROLLED", args.device.info().backend == "vulkan" && !args.device.info().is_cpu)},
+      .width = static_cast<std::uint32_t>(tile.workgroup)};
+  if (args.device.info().backend == "opencl") command.defines.push_back({"MOST_REGISTERS", "1"});
   if (d.rng_state >= 0) command.defines.push_back({"DROPOUT", "1"});
   add_bias_and_bitmask_defines(command.defines, d, tile.own());
   const std::int64_t blocks = ceil_div(length, tile.own());
@@ -142,19 +154,30 @@ void encode_tiles_grad(const EncodeArgs& args) {
   launch_grad(args, d, has_extras(d), Tile::of(args.choice.params).own(), std::move(dq), std::move(dkv));
 }
 
-// OpenCL has the staged kernels still: PoCL compiles loops that are unrolled like these for minutes, so that tests have run them with
-// the compilers of Vulkan drivers only.
-bool staged(const hal::DeviceInfo& device) { return device.backend == "opencl"; }
+// OpenCL's drivers for CPUs run the invocations of a workgroup in loops, from barrier to barrier, and are faster with the staged
+// kernels, which have fewer of both.
+bool prefers_staged(const hal::DeviceInfo& target) { return target.backend == "opencl" && target.is_cpu; }
 
 template <Pass kPass>
 Fit fit_either(const CallView& call, const hal::DeviceInfo& target) {
-  return staged(target) ? flash_attention_staged(kPass).fit(call, target)
-                        : fit_tiles<kPass == Pass::backward>(call, target);
+  return prefers_staged(target) ? flash_attention_staged(kPass).fit(call, target)
+                                : fit_tiles<kPass == Pass::backward>(call, target);
+}
+
+// OpenCL's drivers take either.
+template <Pass kPass>
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> all;
+  if (target.backend != "opencl") return all;
+  for (Fit fit :
+       {flash_attention_staged(kPass).fit(call, target), fit_tiles<kPass == Pass::backward>(call, target)})
+    if (fit.ok) all.push_back(std::move(fit));
+  return all;
 }
 
 template <Pass kPass>
 void encode_either(const EncodeArgs& args) {
-  if (staged(args.device.info())) return flash_attention_staged(kPass).encode(args);
+  if (!args.choice.params.count("spread")) return flash_attention_staged(kPass).encode(args);
   kPass == Pass::backward ? encode_tiles_grad(args) : encode_tiles(args);
 }
 
@@ -162,13 +185,15 @@ void encode_either(const EncodeArgs& args) {
 
 kernels::Variant flash_attention_gpu_tile(Pass pass) {
   const bool backward = pass == Pass::backward;
-  return {.name = "gpu_tile",
-          .kinds = {hal::ProfileKind::gpu},
-          .about =
-              "one workgroup per query tile, keys streamed through workgroup memory and read once per tile; "
-              "Vulkan spreads a row over invocations, OpenCL gives each lane a row",
-          .fit = backward ? fit_either<Pass::backward> : fit_either<Pass::forward>,
-          .encode = backward ? encode_either<Pass::backward> : encode_either<Pass::forward>};
+  return {
+      .name = "gpu_tile",
+      .kinds = {hal::ProfileKind::gpu},
+      .about =
+          "one workgroup per query tile, keys streamed through workgroup memory and read once per tile; GPUs "
+          "spread a row over invocations, OpenCL on CPUs gives each a row",
+      .fit = backward ? fit_either<Pass::backward> : fit_either<Pass::forward>,
+      .encode = backward ? encode_either<Pass::backward> : encode_either<Pass::forward>,
+      .alternatives = backward ? alternatives<Pass::backward> : alternatives<Pass::forward>};
 }
 
 }  // namespace meshloom::backends::simt
