@@ -12,6 +12,7 @@
 #include <chrono>
 #include <csignal>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <memory>
 #include <sstream>
@@ -86,8 +87,15 @@ void store(const DiskCache& cache, const std::string& key, const std::vector<Fai
   cache.store(kKind, key, std::as_bytes(std::span(text)));
 }
 
+// True where the program was given to a loader (ld-linux-x86-64.so.2 PROGRAM), which is what would be started in its place.
+bool started_by_loader(const std::string& program) {
+  std::error_code failed;
+  return std::filesystem::read_symlink(program, failed).filename().string().starts_with("ld-");
+}
+
 // Asks these drivers. "" = they answered or could not be asked; else what happened.
 std::string ask(const DriverProbe& probe, const std::string& backend, const std::vector<std::string>& files) {
+  if (started_by_loader(probe.program)) return {};
   const double limit = number_from_environment("MESHLOOM_PROBE_SECONDS", probe.seconds);
   std::vector<std::string> words{"meshloom", kProbeCommand, backend};
   words.insert(words.end(), files.begin(), files.end());

@@ -24,7 +24,7 @@ struct DriverProbe {
 // Makes the registry ask the drivers of every backend that has drivers (BackendEntry::drivers) before it uses the backend for
 // the first time: all of them at once, and one by one where that fails. Those that fail are left out and noted. What was found
 // is kept in the cache (disk_cache.h) until the drivers or the system's boot change, failures for an hour. Where no process can
-// be started, drivers are used without being asked.
+// be started, as in a program that was given to a loader by hand, drivers are used without being asked.
 void probe_drivers(Registry& registry, DriverProbe probe);
 
 // In a process that probe_drivers() started, asks the drivers and gives the exit code; none in any other process.

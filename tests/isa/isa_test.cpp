@@ -32,19 +32,20 @@ struct Way {
 // RADV as the system has it, or as scripts/inspect-gpu unpacked it.
 Way by_radv(const std::string& driver, const std::string& family) {
   const std::string unpacked = MESHLOOM_SOURCE_DIR "/build/drivers/radv";
-  std::string file, more;
-  if (driver == "Mesa 25.0.7") {
-    file = unpacked + "/radeon.json";
-    more = " LD_LIBRARY_PATH=" + unpacked + "/root/usr/lib/x86_64-linux-gnu";
-  } else {
+  std::string file, more, start, variable = "RADV_FORCE_FAMILY";
+  if (driver.starts_with("Mesa 22."))
     file = "/usr/share/vulkan/icd.d/radeon_icd.x86_64.json";
-  }
+  else if (driver.starts_with("Mesa 25."))
+    file = unpacked + "/radeon.json",
+    more = " LD_LIBRARY_PATH=" + unpacked + "/root/usr/lib/x86_64-linux-gnu";
+  else
+    file = unpacked + "-26/radeon.json", start = " " + unpacked + "-26/run", variable = "AMDGPU_SHIM_FAMILY";
   if (!std::filesystem::exists(file))
-    return {
-        "", "",
-        driver == "Mesa 25.0.7" ? "scripts/inspect-gpu unpacks it" : "mesa-vulkan-drivers is not installed"};
-  return {"export RADV_FORCE_FAMILY=" + family + " VK_DRIVER_FILES=" + file + " VK_ICD_FILENAMES=" + file +
-              " MESA_SHADER_CACHE_DISABLE=true" + more + ";",
+    return {"", "",
+            file.starts_with(unpacked) ? "scripts/inspect-gpu unpacks it"
+                                       : "mesa-vulkan-drivers is not installed"};
+  return {"export " + variable + "=" + family + " VK_DRIVER_FILES=" + file + " VK_ICD_FILENAMES=" + file +
+              " MESA_SHADER_CACHE_DISABLE=true" + more + ";" + start,
           "vulkan", ""};
 }
 

@@ -1,90 +1,113 @@
 // Exact products of eight-bit integers on the matrix unit; blocks as in matmul_cooperative.comp. Rows of both sides run along K,
-// eight numbers to a word; the next ones are on their way while these are multiplied.
-// WIDE: rows are multiples of eight numbers.
+// NUMBERS to a word; the next words are on their way while these are multiplied.
+// WIDE: rows are multiples of NUMBERS. WHOLE_STEPS: K is a multiple of BK, so that nothing need be replaced by zeros.
 #include "cooperative.inc"
 #define BINDINGS(X) X(0, R, int, a) X(1, R, float, a_scales) X(2, R, int, b) X(3, R, float, b_scales) X(4, R, float, bias) \
   X(5, W, float, c)
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, with_bias)
 #define BM (SUBGROUPS_M * MATRICES_M * MATRIX_M)
 #define BN (SUBGROUPS_N * MATRICES_N * MATRIX_N)
-#define WORDS (BK / 8)
-// Two words more, so that the rows of a matrix begin in different banks and at sixteen bytes.
+// Strides put the rows of a matrix into different banks, at sixteen bytes.
+#if MATRIX_K % 16 == 0
+#define NUMBERS 16
+#define Word uvec4
+#define STRIDE (WORDS | 1)
+#else
+#define NUMBERS 8
+#define Word uvec2
 #define STRIDE (WORDS + 2)
-#define EACH_A ((BM * WORDS + WG_X - 1) / WG_X)
-#define EACH_B ((BN * WORDS + WG_X - 1) / WG_X)
-#define SHARED(X) X(uvec2, tile_a, (BM * STRIDE)) X(uvec2, tile_b, (BN * STRIDE)) \
+#endif
+#define WORDS (BK / NUMBERS)
+#define EACH(side) (((side) * WORDS + WG_X - 1) / WG_X)
+#define SHARED(X) X(Word, tile_a, (BM * STRIDE)) X(Word, tile_b, (BN * STRIDE)) \
   X(int, patches, (SUBGROUPS_M * SUBGROUPS_N * MATRIX_M * MATRIX_N))
 
-// Numbers [at, at + 8) of a row, 0 beyond its end.
+// The place of the invocation's load e in a tile: row and word.
+FN uvec2 place_of(int e, int side) {
+  uint at = uint(LOCAL_ID(0) + e * WG_X);
+  if (side * WORDS % WG_X != 0) at = min(at, uint(side * WORDS - 1));
+  return uvec2(at / uint(WORDS), at % uint(WORDS));
+}
+// Without a guard, which would wait for the load: words beyond the matrix are read at its edge. `first` has the word of each load
+// at step 0, for whole steps at its own step.
 #if WIDE
-#define FETCH_WORD(word, name, row, rows, at)                                                   \
-  {                                                                                             \
-    word = uvec2(0u);                                                                           \
-    if ((row) < (rows) && (at) < k)                                                             \
-      word = uvec2(LOAD(name, ((row) * k + (at)) / 4), LOAD(name, ((row) * k + (at)) / 4 + 1)); \
-  }
+#if NUMBERS == 16
+#define WORD_AT(name, at) Word(LOAD_WORD(name, at))
 #else
-#define FETCH_WORD(word, name, row, rows, at)                                                                \
-  {                                                                                                          \
-    word = uvec2(0u);                                                                                        \
-    if ((row) < (rows)) {                                                                                    \
-      UNROLL for (int mesh_i = 0; mesh_i < 8; ++mesh_i) {                                                    \
-        int mesh_at = (row) * k + (at) + mesh_i;                                                             \
-        if ((at) + mesh_i < k)                                                                               \
-          word[mesh_i / 4] |= uint(LOAD(name, mesh_at / 4) >> (mesh_at % 4 * 8) & 255) << (8 * (mesh_i % 4)); \
-      }                                                                                                      \
-    }                                                                                                        \
+#define WORD_AT(name, at) Word(LOAD(name, 2 * (at)), LOAD(name, 2 * (at) + 1))
+#endif
+#define DECLARE_FIRST(first, side, r0, rows)                                                    \
+  int first[EACH(side)];                                                                        \
+  UNROLL for (int e = 0; e < EACH(side); ++e) {                                                 \
+    ivec2 mesh_place = ivec2(place_of(e, side));                                                \
+    first[e] = IMIN((r0) + mesh_place.x, (rows) - 1) * int(uint(k) / uint(NUMBERS)) + WHOLE_STEPS * mesh_place.y; \
+  }
+#if WHOLE_STEPS
+#define STEP_OF(e, side, k_at) int(uint(k_at) / uint(NUMBERS))
+#else
+#define STEP_OF(e, side, k_at) IMIN(int(uint(k_at) / uint(NUMBERS)) + int(place_of(e, side).y), int(uint(k) / uint(NUMBERS)) - 1)
+#endif
+#define FETCH_TILE(next, first, side, name, r0, rows, k_at) \
+  UNROLL for (int e = 0; e < EACH(side); ++e) next[e] = WORD_AT(name, first[e] + STEP_OF(e, side, k_at));
+#else
+#define DECLARE_FIRST(first, side, r0, rows)
+#define FETCH_TILE(next, first, side, name, r0, rows, k_at)                                              \
+  UNROLL for (int e = 0; e < EACH(side); ++e) {                                                          \
+    ivec2 mesh_place = ivec2(place_of(e, side));                                                         \
+    next[e] = Word(0u);                                                                                  \
+    if ((r0) + mesh_place.x < (rows)) {                                                                  \
+      UNROLL for (int mesh_i = 0; mesh_i < NUMBERS; ++mesh_i) {                                          \
+        int mesh_step = (k_at) + mesh_place.y * NUMBERS + mesh_i;                                        \
+        int mesh_at = ((r0) + mesh_place.x) * k + mesh_step;                                             \
+        if (mesh_step < k)                                                                               \
+          next[e][mesh_i / 4] |= uint(LOAD(name, mesh_at / 4) >> (mesh_at % 4 * 8) & 255) << (8 * (mesh_i % 4)); \
+      }                                                                                                  \
+    }                                                                                                    \
   }
 #endif
+#define WRITE_TILE(next, tile, side, k_at)                                                      \
+  UNROLL for (int e = 0; e < EACH(side); ++e) {                                                 \
+    ivec2 mesh_place = ivec2(place_of(e, side));                                                \
+    if ((side) * WORDS % WG_X == 0 || LOCAL_ID(0) + e * WG_X < (side) * WORDS)                  \
+      tile[mesh_place.x * STRIDE + mesh_place.y] =                                              \
+          WHOLE_STEPS != 0 || (k_at) + mesh_place.y * NUMBERS < k ? next[e] : Word(0u);         \
+  }
 
 KERNEL_BEGIN
-  int id = LOCAL_ID(0);
   int n0 = GROUP_ID(0) * BN;
   int m0 = GROUP_ID(1) * BM;
   int own = int(gl_SubgroupID);
   int lane = int(gl_SubgroupInvocationID);
   int m_own = own / SUBGROUPS_N * MATRICES_M * MATRIX_M;
   int n_own = own % SUBGROUPS_N * MATRICES_N * MATRIX_N;
-  uvec2 next_a[EACH_A];
-  uvec2 next_b[EACH_B];
+  Word next_a[EACH(BM)];
+  Word next_b[EACH(BN)];
+  DECLARE_FIRST(first_a, BM, m0, m)
+  DECLARE_FIRST(first_b, BN, n0, n)
   MatrixSum sums[MATRICES_M * MATRICES_N];
   UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = MatrixSum(0);
-  for (int k0 = -BK; k0 < k; k0 += BK) {
-    // The first round only fetches.
-    if (k0 >= 0) {
-      BARRIER();
-      UNROLL for (int e = 0; e < EACH_A; ++e) {
-        int at = id + e * WG_X;
-        if (at < BM * WORDS) tile_a[at / WORDS * STRIDE + at % WORDS] = next_a[e];
-      }
-      UNROLL for (int e = 0; e < EACH_B; ++e) {
-        int at = id + e * WG_X;
-        if (at < BN * WORDS) tile_b[at / WORDS * STRIDE + at % WORDS] = next_b[e];
-      }
-      BARRIER();
-    }
-    int k1 = k0 + BK;
-    if (k1 < k) {
-      UNROLL for (int e = 0; e < EACH_A; ++e) {
-        int at = id + e * WG_X;
-        FETCH_WORD(next_a[e], a, m0 + at / WORDS, m, k1 + at % WORDS * 8)
-      }
-      UNROLL for (int e = 0; e < EACH_B; ++e) {
-        int at = id + e * WG_X;
-        FETCH_WORD(next_b[e], b, n0 + at / WORDS, n, k1 + at % WORDS * 8)
-      }
-    }
-    if (k0 >= 0) {
-      UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
-        MatrixA x[MATRICES_M];
-        MatrixB y[MATRICES_N];
-        UNROLL for (int i = 0; i < MATRICES_M; ++i)
-          coopMatLoadNV(x[i], tile_a, (m_own + i * MATRIX_M) * STRIDE + j / 8, STRIDE, false);
-        UNROLL for (int i = 0; i < MATRICES_N; ++i)
-          coopMatLoadNV(y[i], tile_b, (n_own + i * MATRIX_N) * STRIDE + j / 8, STRIDE, true);
-        UNROLL for (int r = 0; r < MATRICES_M; ++r)
-          UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
-      }
+  FETCH_TILE(next_a, first_a, BM, a, m0, m, 0)
+  FETCH_TILE(next_b, first_b, BN, b, n0, n, 0)
+  for (int k0 = 0; k0 < k; k0 += BK) {
+    BARRIER();
+    WRITE_TILE(next_a, tile_a, BM, k0)
+    WRITE_TILE(next_b, tile_b, BN, k0)
+    BARRIER();
+    // Behind the last step the last one is loaded again: a branch around the loads would wait for them.
+    int k_next = WHOLE_STEPS != 0 ? IMIN(k0 + BK, k - BK) : k0 + BK;
+    FETCH_TILE(next_a, first_a, BM, a, m0, m, k_next)
+    FETCH_TILE(next_b, first_b, BN, b, n0, n, k_next)
+    UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
+      // Keeps the loads of a step behind the products of the one before, whose registers they take.
+      if (j > 0) subgroupBarrier();
+      MatrixA x[MATRICES_M];
+      MatrixB y[MATRICES_N];
+      UNROLL for (int i = 0; i < MATRICES_M; ++i)
+        coopMatLoadNV(x[i], tile_a, (m_own + i * MATRIX_M) * STRIDE + j / NUMBERS, STRIDE, false);
+      UNROLL for (int i = 0; i < MATRICES_N; ++i)
+        coopMatLoadNV(y[i], tile_b, (n_own + i * MATRIX_N) * STRIDE + j / NUMBERS, STRIDE, true);
+      UNROLL for (int r = 0; r < MATRICES_M; ++r)
+        UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
     }
   }
   // Which invocation holds which element is the driver's secret: each matrix goes through workgroup memory.

@@ -15,7 +15,10 @@ using kernels::Fit;
 using kernels::Int8MatmulDims;
 using simt::define;
 
-// Rows of words of eight numbers, and two words more; a matrix of sums per subgroup.
+// Numbers of a word, which begin at multiples of a matrix's K.
+std::int64_t word_of(const MatrixTile& tile) { return tile.shape.k % 16 == 0 ? 16 : 8; }
+
+// Rows of words, and sixteen bytes more; a matrix of sums per subgroup.
 std::int64_t shared_bytes(const MatrixTile& tile) {
   return (tile.bm() + tile.bn()) * (tile.bk + 16) + tile.patch_bytes();
 }
@@ -30,7 +33,7 @@ Fit fit_tile(const CallView& call, const hal::DeviceInfo& target, const MatrixTi
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
   std::string reason = simt::unsupported_groups(target, tile.groups(d.m, d.n, 1));
   // Numbers of odd rows are read one by one.
-  const std::int64_t step = tile.iterations() * (d.k % 8 == 0 ? 1 : 8);
+  const std::int64_t step = tile.iterations() * (d.k % word_of(tile) == 0 ? 1 : word_of(tile));
   if (reason.empty())
     reason = simt::unsupported_iterations(
         target, static_cast<double>(ceil_div(d.k, tile.bk) * step + tile.end_iterations()));
@@ -64,7 +67,8 @@ void encode(const EncodeArgs& args) {
   const Int8MatmulDims d = kernels::int8_matmul_dims(args.call);
   const MatrixTile tile = MatrixTile::of(args.choice.params, hal::DType::i8, hal::DType::i32);
   std::vector<hal::Define> defines = tile.defines();
-  defines.push_back(define("WIDE", d.k % 8 == 0));
+  defines.push_back(define("WIDE", d.k % word_of(tile) == 0));
+  defines.push_back(define("WHOLE_STEPS", d.k % tile.bk == 0));
   simt::launch(args, {.kernel = "int8_matmul_cooperative",
                       .defines = std::move(defines),
                       .width = static_cast<std::uint32_t>(tile.workgroup()),
