@@ -76,7 +76,7 @@ void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& 
 void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
                       std::int64_t span, Launch dq);
 
-// gpu_tile on OpenCL: one row per lane, keys and values streamed through workgroup memory.
+// gpu_tile on CPU drivers of OpenCL: one row per lane, keys and values streamed through workgroup memory.
 kernels::Variant flash_attention_staged(Pass pass);
 
 }  // namespace meshloom::backends::simt

@@ -1,6 +1,6 @@
 // Attention with one row per lane: three variants of the same kernels.
 //   lane        keys from device memory; for any device, and the fastest on CPU drivers
-//   staged      gpu_tile on OpenCL: keys and values streamed through workgroup memory, one workgroup per query tile
+//   staged      gpu_tile on OpenCL of CPUs: keys and values streamed through workgroup memory, one workgroup per query tile
 //   tpu_splash  a few workgroups walk a schedule of mask blocks that is made here
 #include <algorithm>
 #include <cmath>
