@@ -62,6 +62,10 @@ std::int64_t load_width(hal::DType dtype, std::int64_t row) {
   return row % wide == 0 ? wide : 1;
 }
 
+std::int64_t grouped_tiles(std::int64_t rows, std::int64_t groups, std::int64_t height) {
+  return (rows + (groups + 1) * (height - 1)) / height;
+}
+
 bool rows_share_sets(std::int64_t length) { return length % 512 == 0; }
 
 bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats) {

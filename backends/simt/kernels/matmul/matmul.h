@@ -38,17 +38,26 @@ std::string unsupported_groups(const hal::DeviceInfo& target, std::array<std::in
 std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceInfo& target,
                                std::array<std::int64_t, 3> groups);
 
+// What the tiles of matmul_gpu_tile are for, besides the sizes of a product.
+struct TileUse {
+  std::int64_t more_per_column =
+      0;  // bytes of workgroup memory that `own` of encode_gpu_tile needs besides, per column
+  std::int64_t row_groups =
+      0;  // of rows, each with a B of its own (GROUPED 1 of matmul_epilogue.inc); 0 = no groups
+  bool step_groups = false;  // K consists of groups of steps that end anywhere (GROUPED 2)
+};
 // The tile of the kernel matmul_gpu_tile for a product of these sizes, for any operands; and its dispatches, with `own`
-// defines, bindings and constants after the kernel's. `more_per_column`: bytes of workgroup memory that these need besides, per
-// column of a tile.
-kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target,
-                          std::int64_t more_per_column = 0);
+// defines, bindings and constants after the kernel's.
+kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target, TileUse use = {});
 std::vector<kernels::Fit> gpu_tile_alternatives(const kernels::MatmulDims& dims,
-                                                const hal::DeviceInfo& target,
-                                                std::int64_t more_per_column = 0);
+                                                const hal::DeviceInfo& target, TileUse use = {});
 // True where the next tiles are on their way while these are multiplied.
 bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target);
-void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, Launch own = {});
+void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, Launch own = {},
+                     TileUse use = {});
+
+// The most tiles of `height` rows that `rows` rows in `groups` groups, and those of no group, can need.
+std::int64_t grouped_tiles(std::int64_t rows, std::int64_t groups, std::int64_t height);
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 

@@ -48,6 +48,8 @@ struct Tile {
 // wider until there are so many.
 constexpr std::int64_t kGroupsPerCore = 4, kInvocationsPerCore = 1024, kMaxInvocations = 512;
 
+constexpr std::int64_t kLineBytes = 128;  // of a GPU's cache
+
 bool too_few_groups(const MatmulDims& d, const Tile& tile, const hal::DeviceInfo& target) {
   return d.g * tile.groups(d)[0] < kGroupsPerCore * std::max(target.profile.cores, 1);
 }
@@ -71,9 +73,11 @@ Tile gpu_tile(const MatmulDims& d, hal::DType dtype, const hal::DeviceInfo& targ
     while (tile.width * 2 <= limit && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
     return tile;
   }
-  const std::int64_t across = std::min<std::int64_t>(32, limit);
-  tile = {across, across, 1, load_width(dtype, d.n), d.m > 8 ? 4 : 8, 1, false};
-  if (few_groups()) tile.wide = 1;
+  const std::int64_t across = std::min<std::int64_t>(32, limit), wide = load_width(dtype, d.n);
+  tile = {across, across, 1, wide, d.m > 8 ? 4 : 8, 1, false};
+  // As long as neighbours still read whole lines of the cache.
+  const std::int64_t least = kLineBytes / (wide * static_cast<std::int64_t>(hal::size_of(dtype)));
+  while (tile.across > least && few_groups()) tile.across /= 2;
   while (tile.width * 2 <= limit && d.k >= 4 * tile.step() && few_invocations()) tile.width *= 2;
   return tile;
 }
@@ -235,8 +239,10 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
         if (d.trans_b)
           add(fit_tile(d, target, {width, 1, columns, wide, 1, 1, false}));
         else if (columns == 1 || columns == wide)
-          add(fit_tile(d, target,
-                       {width, std::min<std::int64_t>(32, width), 1, columns, d.m > 8 ? 4 : 8, 1, false}));
+          for (const std::int64_t across : {32, 8})
+            add(fit_tile(
+                d, target,
+                {width, std::min<std::int64_t>(across, width), 1, columns, d.m > 8 ? 4 : 8, 1, false}));
       }
   if (in_vectors(target)) {
     Strip s = vector_strip(d, target);

@@ -26,10 +26,12 @@ struct Tile {
   std::int64_t iterations() const {
     return ceil_div(bm * bk, workgroup()) + ceil_div(bn * bk, workgroup()) + bk + 1;
   }
-  std::array<std::int64_t, 3> groups(const MatmulDims& d) const {
-    return {ceil_div(d.n, bn), ceil_div(d.m, bm), d.g};
+  std::array<std::int64_t, 3> groups(const MatmulDims& d, std::int64_t row_groups) const {
+    return {ceil_div(d.n, bn), row_groups > 0 ? grouped_tiles(d.m, row_groups, bm) : ceil_div(d.m, bm), d.g};
   }
-  Tiles tiles(const MatmulDims& d) const { return {groups(d), bk, iterations(), 0}; }
+  Tiles tiles(const MatmulDims& d, std::int64_t row_groups) const {
+    return {groups(d, row_groups), bk, iterations(), row_groups};
+  }
 };
 
 // The largest first. Large tiles read less; small tiles leave work for every core.
@@ -41,8 +43,8 @@ constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 
 // True where a tile is much larger than the matrix: by a power of two or more.
 bool wider_than(std::int64_t edge, std::int64_t extent) { return edge >= 2 * extent && edge > 32; }
 
-bool fits(const hal::DeviceInfo& target, const Tile& tile, std::int64_t more_per_column) {
-  return tile.shared_bytes() + tile.bn * more_per_column <= workgroup_bytes(target) &&
+bool fits(const hal::DeviceInfo& target, const Tile& tile, TileUse use) {
+  return tile.shared_bytes() + tile.bn * use.more_per_column <= workgroup_bytes(target) &&
          tile.workgroup() <= max_invocations(target);
 }
 
@@ -80,12 +82,16 @@ void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims
 
 }  // namespace
 
-std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInfo& target,
-                                       std::int64_t more_per_column) {
+std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
   std::vector<Fit> result;
   const auto add = [&](const std::map<std::string, std::int64_t>& params, const Tile& tile) {
-    if (!fits(target, tile, more_per_column)) return;
-    for (Fit& fit : product_alternatives(params, d, target, tile.tiles(d))) result.push_back(std::move(fit));
+    if (!fits(target, tile, use)) return;
+    const Tiles tiles = tile.tiles(d, use.row_groups);
+    if (use.row_groups > 0) {
+      if (Fit fit = fit_whole_product(params, d, target, tiles); fit.ok) result.push_back(std::move(fit));
+      return;
+    }
+    for (Fit& fit : product_alternatives(params, d, target, tiles)) result.push_back(std::move(fit));
   };
   for (const Tile& tile : tiles_for(target)) add(params_of(tile), tile);
   // What CPU drivers do only where it is asked for, so that tests run it.
@@ -105,22 +111,30 @@ bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, cons
   return !target.is_cpu && (target.limits.subgroup == 0 || target.limits.subgroup >= 32);
 }
 
-Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, std::int64_t more_per_column) {
+Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
+  const std::int64_t rows = use.row_groups > 0 ? ceil_div(d.m, use.row_groups) : d.m;
   const Tile* chosen = nullptr;
   for (const Tile& tile : tiles_for(target)) {
-    if (!fits(target, tile, more_per_column)) continue;
-    if (chosen && (chosen->groups(d)[0] * chosen->groups(d)[1] * d.g >= target.profile.cores) &&
-        !wider_than(chosen->bm, d.m) && !wider_than(chosen->bn, d.n))
-      continue;
+    if (!fits(target, tile, use)) continue;
+    if (chosen) {
+      const std::array<std::int64_t, 3> groups = chosen->groups(d, use.row_groups);
+      if (groups[0] * groups[1] * d.g >= target.profile.cores && !wider_than(chosen->bm, rows) &&
+          !wider_than(chosen->bn, d.n))
+        continue;
+    }
     chosen = &tile;
   }
-  if (chosen) return fit_product(params_of(*chosen), d, target, chosen->tiles(d));
+  if (chosen) {
+    const Tiles tiles = chosen->tiles(d, use.row_groups);
+    return use.row_groups > 0 ? fit_whole_product(params_of(*chosen), d, target, tiles)
+                              : fit_product(params_of(*chosen), d, target, tiles);
+  }
   return Fit::no("the smallest tile needs " + std::to_string(kTiles[4].shared_bytes()) +
                  " bytes of workgroup memory and workgroups of 64; the device has " +
                  std::to_string(workgroup_bytes(target)) + " and " + std::to_string(max_invocations(target)));
 }
 
-void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
+void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, TileUse use) {
   const auto& p = args.choice.params;
   const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
   const hal::DType dtype = args.call.inputs[0].dtype;
@@ -131,12 +145,12 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own) {
            define("TRANS_A", d.trans_a ? 1 : 0), define("TRANS_B", d.trans_b ? 1 : 0),
            define("WIDE_A", load_width(dtype, d.trans_a ? d.m : d.k)),
            define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n)),
-           define("WHOLE_STEPS", d.k % tile.bk == 0),
+           define("WHOLE_STEPS", !use.step_groups && d.k % tile.bk == 0),
            define("PREFETCH", gpu_tile_prefetches(p, args.device.info())),
            define("EXPANDED", is_expanded(p, args.device.info()))})
     own.defines.push_back(std::move(item));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
-  own.groups = matmul_groups(tile.groups(d));
+  own.groups = matmul_groups(tile.groups(d, use.row_groups));
   launch_product(args, d, own);
 }
 

@@ -84,6 +84,11 @@ Fit fit_product(const std::map<std::string, std::int64_t>& params, const MatmulD
   return fit_parts(params, dims, target, tiles, kPerCore);
 }
 
+Fit fit_whole_product(const std::map<std::string, std::int64_t>& params, const MatmulDims& dims,
+                      const hal::DeviceInfo& target, const Tiles& tiles) {
+  return fit_parts(params, dims, target, tiles, 0);
+}
+
 std::vector<Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
                                       const MatmulDims& dims, const hal::DeviceInfo& target,
                                       const Tiles& tiles) {

@@ -23,6 +23,10 @@ struct Tiles {
 // there are several concurrent parts, "parts".
 kernels::Fit fit_product(const std::map<std::string, std::int64_t>& params, const kernels::MatmulDims& dims,
                          const hal::DeviceInfo& target, const Tiles& tiles);
+// The same without concurrent parts.
+kernels::Fit fit_whole_product(const std::map<std::string, std::int64_t>& params,
+                               const kernels::MatmulDims& dims, const hal::DeviceInfo& target,
+                               const Tiles& tiles);
 // The fits that tuning tries: with other numbers of parts too, one of them 1.
 std::vector<kernels::Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
                                                const kernels::MatmulDims& dims, const hal::DeviceInfo& target,

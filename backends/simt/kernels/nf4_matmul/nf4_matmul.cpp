@@ -32,12 +32,13 @@ constexpr std::int64_t kMorePerColumn = 4 + 64 / 2 + 64 / 32 * 4;
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::string reason = unsupported_size(call);
   if (!reason.empty()) return Fit::no(reason);
-  return gpu_tile_fit(matmul_of(kernels::nf4_matmul_dims(call)), target, kMorePerColumn);
+  return gpu_tile_fit(matmul_of(kernels::nf4_matmul_dims(call)), target, {.more_per_column = kMorePerColumn});
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   if (!unsupported_size(call).empty()) return {};
-  return gpu_tile_alternatives(matmul_of(kernels::nf4_matmul_dims(call)), target, kMorePerColumn);
+  return gpu_tile_alternatives(matmul_of(kernels::nf4_matmul_dims(call)), target,
+                               {.more_per_column = kMorePerColumn});
 }
 
 void encode(const EncodeArgs& args) {
