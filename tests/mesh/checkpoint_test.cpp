@@ -251,7 +251,8 @@ TEST_F(SharedCheckpoint, RankZeroGathersWhereHostsShareNoDirectory) {
   if (std::system("command -v mpirun > /dev/null") != 0) GTEST_SKIP() << "there is no mpirun";
   const auto over = [&](const std::string& options) {
     return meshloom(train("first", options) + " : -n 1 " MESHLOOM_BINARY " " + train("second", options),
-                    "timeout 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 1");
+                    "timeout ${MESHLOOM_TEST_SECONDS:-100} mpirun --allow-run-as-root --oversubscribe "
+                    "--bind-to none -n 1");
   };
   const Outcome outcome = over("--steps 2 --mesh fsdp=2");
   ASSERT_EQ(outcome.code, 0) << outcome.err;

@@ -25,8 +25,8 @@ class Mpi : public testing::Test {
   }
   static ShellResult ranks(const std::string& what) {
     return run_in_shell(
-        "timeout 100 mpirun --allow-run-as-root --oversubscribe --bind-to none -n 3 " MESHLOOM_MESH_RANKS
-        " " +
+        "timeout ${MESHLOOM_TEST_SECONDS:-100} mpirun --allow-run-as-root --oversubscribe --bind-to none -n "
+        "3 " MESHLOOM_MESH_RANKS " " +
         what);
   }
 };

@@ -32,7 +32,9 @@ class TrainOverRanks : public testing::Test {
 
   // Trains into folder/NAME. `launcher` stands in front of the program.
   Result train(const std::string& name, const std::string& options, const std::string& launcher = "") const {
-    return run_in_shell("timeout 100 " + launcher + " " MESHLOOM_BINARY " train tiny --data " + folder_ +
+    // Programs with sanitizers need more on a busy machine.
+    return run_in_shell("timeout ${MESHLOOM_TEST_SECONDS:-100} " + launcher +
+                        " " MESHLOOM_BINARY " train tiny --data " + folder_ +
                         "/text.txt --batch 8 --sample 0 --device cpu --quiet --out " + folder_ + "/" + name +
                         " " + options);
   }
