@@ -85,8 +85,8 @@ void add_estimate(CLI::App& bench, const trainer::Registries& registries, traine
       "page\n"
       "docs/inspecting-kernels.md says by what model and how far it was off.\n"
       "Examples:\n"
-      "  meshloom bench estimate smollm2-135m --device opencl:sm_86\n"
-      "  RADV_FORCE_FAMILY=navi31 meshloom bench estimate llama-1b --device vulkan:0 --as rx7900xtx");
+      "  meshloom bench estimate smollm2-135m --device opencl:dg2\n"
+      "  RADV_FORCE_FAMILY=navi21 meshloom bench estimate smollm2-135m --device vulkan:0 --as rx6800xt");
   command->callback([=, &action] { action = [=] { return estimate_run(registries, *options); }; });
 }
 

@@ -13,7 +13,7 @@
 namespace meshloom::bench {
 namespace {
 
-constexpr std::size_t kMaxShape = 60;
+constexpr std::size_t kMaxShape = 60, kMaxFailures = 3;
 
 EstimatedRow estimate(hal::Device& device, const Workload& workload) {
   EstimatedRow row{
@@ -86,10 +86,11 @@ std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
       {"op", "shape", "variant", "calls", "ms", "at best", "TFLOP/s", "of the unit", "GB/s", "bound by"}};
   std::string failures;
   double left = 0;
-  std::size_t more = 0;
+  std::size_t more = 0, failed = 0;
   for (const EstimatedRow& row : step.rows) {
     if (!row.error.empty()) {
-      failures += fmt::format("not estimated: {} {}: {}\n", row.op, row.shape, row.error);
+      if (++failed <= kMaxFailures)
+        failures += fmt::format("not estimated: {} {}: {}\n", row.op, row.shape, row.error);
       continue;
     }
     const trainer::EstimatedCall& call = row.call;
@@ -114,6 +115,9 @@ std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
     text +=
         fmt::format("copies between the memories of device and host, {:.3f} ms\n", 1e3 * step.copy_seconds);
   text += failures;
+  if (failed > 0)
+    return text + fmt::format("{}: no estimate, as {} of {} kinds of calls have none\n", step.recipe, failed,
+                              step.rows.size());
   text += fmt::format("{}: predicted {} (likely)\n", step.recipe, rates_text(step, step.likely_seconds()));
   text += fmt::format("{}: predicted {} (at best)\n", step.recipe, rates_text(step, step.best_seconds()));
   return text;

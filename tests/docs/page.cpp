@@ -30,7 +30,7 @@ struct Substitution {
 const std::vector<Substitution> kSubstitutions{
     // A model's size changes nothing about how a command is written.
     {std::regex(
-         R"((\btrain|\btrain_step|\bbench mesh|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
+         R"((\btrain|\btrain_step|\bbench mesh|\bbench estimate|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
      "$1 tiny"},
     // Short runs.
     {std::regex(R"( --(steps|epochs) [\d.]+)"), ""},
@@ -43,7 +43,7 @@ const std::vector<Substitution> kSubstitutions{
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
     {std::regex(R"(\bbench matmul (?!.*--shapes)(.*))"), "bench matmul --shapes 64x64x64 $1"},
     {std::regex(R"(--max-regression \S+)"), "--max-regression 1000%"},
-    {std::regex(R"(\bmeshloom bench (?!train_step|mesh|plans|tune|calibrate|predict)(.*))"),
+    {std::regex(R"(\bmeshloom bench (?!train_step|mesh|plans|tune|calibrate|predict|estimate)(.*))"),
      "meshloom bench $1 --time-per-case 0.01"},
 };
 
