@@ -14,6 +14,8 @@ std::string_view to_string(Role role) {
       return "state";
     case Role::gradient:
       return "gradient";
+    case Role::cache:
+      return "cache";
     case Role::activation:
       return "activation";
   }

@@ -26,6 +26,7 @@ enum class Role : std::uint8_t {
   optimizer,   // optimizer state; persists
   state,       // other persistent state: accumulators, counters
   gradient,    // cotangent of a parameter
+  cache,       // keys and values of earlier tokens (layers/cache); persists, and belongs to no checkpoint
   activation,  // everything else
 };
 std::string_view to_string(Role role);

@@ -12,6 +12,7 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("positions", positions,
     {"How queries and keys are given their positions, such as RotaryPosition; none: they are not.",
      means("positions of queries")});
+  visit_cache(v);
 }
 
 std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
@@ -24,6 +25,7 @@ Attention::Attention(const Config& config, const Place& place) : ProjectedKVAtte
   if (config.report_entropy && config.distance_bias) refuse_entropy();
   build_projections(config, dim_);
   if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));
+  build_cache(config);
 }
 
 kernels::FlashAttentionOptions Attention::options(Context& ctx) const {

@@ -42,6 +42,10 @@ void LatentAttention::Config::fields(FieldVisitor& v) {
      means("projection of an attention's result")});
   v("positions", positions,
     {"How the rotary parts of queries and keys are given their positions.", means("positions of queries")});
+  v("cache", cache,
+    {"What is kept of earlier tokens in inference, the keys and values of each head; none: nothing, and each new "
+     "token computes all again.",
+     means("cache of an attention")});
 }
 
 std::unique_ptr<Module> LatentAttention::Config::build(const Place& place) const {
@@ -90,6 +94,7 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
   v_proj_ = &child("v_proj", config.v_proj, to(of_c, values, axis::kHeads));
   o_proj_ = &child("o_proj", config.o_proj, {values, config.dims.output, axis::kHeads, axis::kEmbed});
   if (config.positions) positions_ = &child("positions", config.positions, same(rotary_dim_, axis::kHeadDim));
+  if (config.cache) cache_ = &child("cache", config.cache, {});
 }
 
 Tensor LatentAttention::forward(Context& ctx, Tensor x) {
@@ -114,8 +119,8 @@ Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   if (const Segments* segments = ctx.find<Segments>())
     options.q_segments = options.k_segments = segments->ids;
   const Tensor context =
-      kernels::flash_attention(split_heads(ctx, q, tokens, heads_), split_heads(ctx, k, tokens, heads_),
-                               split_heads(ctx, (*v_proj_)(ctx, latent), tokens, heads_), options);
+      attention(ctx, cache_, split_heads(ctx, q, tokens, heads_), split_heads(ctx, k, tokens, heads_),
+                split_heads(ctx, (*v_proj_)(ctx, latent), tokens, heads_), options);
   return (*o_proj_)(ctx, join_heads(ctx, context));
 }
 

@@ -5,6 +5,7 @@
 
 #include "layers/attention/mask.h"
 #include "layers/attention/multi_head_attention.h"
+#include "layers/cache/paged_cache.h"
 #include "layers/norm/norm.h"
 #include "layers/position/position.h"
 
@@ -41,6 +42,7 @@ class LatentAttention : public Layer {
     Child<Layer::Config> v_proj = Linear::Config{};
     Child<Layer::Config> o_proj = Linear::Config{};
     Child<QueryKeyPosition::Config> positions = RotaryPosition::Config{};
+    Child<KVCache::Config> cache = PagedCache::Config{};
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
@@ -59,6 +61,7 @@ class LatentAttention : public Layer {
         *o_proj_;
   Norm *q_norm_ = nullptr, *kv_norm_;
   QueryKeyPosition* positions_ = nullptr;
+  KVCache* cache_ = nullptr;
 };
 
 }  // namespace meshloom::layers

@@ -49,6 +49,12 @@ void MultiHeadAttention::Config::visit_o_proj(FieldVisitor& v) {
      means("projection of an attention's result")});
 }
 
+void MultiHeadAttention::Config::visit_cache(FieldVisitor& v) {
+  v("cache", cache,
+    {"What is kept of earlier tokens in inference; none: nothing, and each new token computes all again.",
+     means("cache of an attention")});
+}
+
 MultiHeadAttention::MultiHeadAttention(const Config& config, const Place& place)
     : Layer(place),
       dim_(config.dims.input),
@@ -77,6 +83,10 @@ void MultiHeadAttention::build_o_proj(const Config& config) {
   o_proj_ = &child("o_proj", config.o_proj, {features(), config.dims.output, axis::kHeads, axis::kEmbed});
 }
 
+void MultiHeadAttention::build_cache(const Config& config) {
+  if (config.cache) cache_ = &child("cache", config.cache, {});
+}
+
 kernels::FlashAttentionOptions MultiHeadAttention::options() const {
   kernels::FlashAttentionOptions options;
   options.scale = scale_;
@@ -87,7 +97,7 @@ kernels::FlashAttentionOptions MultiHeadAttention::options() const {
 Tensor MultiHeadAttention::attend(Context& ctx, Tensor q, Tensor k, Tensor v,
                                   const kernels::FlashAttentionOptions& options,
                                   const std::string& tag) const {
-  return (*o_proj_)(ctx, join_heads(ctx, kernels::flash_attention(q, k, v, options), tag));
+  return (*o_proj_)(ctx, join_heads(ctx, attention(ctx, cache_, q, k, v, options), tag));
 }
 
 }  // namespace meshloom::layers

@@ -5,6 +5,7 @@
 #include <string>
 
 #include "kernels/flash_attention/flash_attention.h"
+#include "layers/cache/paged_cache.h"
 #include "layers/core/linear.h"
 
 namespace meshloom::layers {
@@ -30,6 +31,7 @@ class MultiHeadAttention : public Layer {
         soft_cap;  // scores become soft_cap tanh(score / soft_cap); none = they do not change
     Child<Layer::Config> q_proj = Linear::Config{};
     Child<Layer::Config> o_proj = Linear::Config{};
+    Child<KVCache::Config> cache = PagedCache::Config{};
 
    protected:
     // A class lists its fields in an order of its own, so they are visited in parts.
@@ -38,6 +40,7 @@ class MultiHeadAttention : public Layer {
     void visit_scores(FieldVisitor& v);  // scale, soft_cap
     void visit_q_proj(FieldVisitor& v);
     void visit_o_proj(FieldVisitor& v);
+    void visit_cache(FieldVisitor& v);
   };
 
  protected:
@@ -45,6 +48,8 @@ class MultiHeadAttention : public Layer {
   MultiHeadAttention(const Config& config, const Place& place);
   void build_q_proj(const Config& config);
   void build_o_proj(const Config& config);
+  // Without it the attention cannot run in an InferenceStep.
+  void build_cache(const Config& config);
 
   // With scale and soft_cap set.
   kernels::FlashAttentionOptions options() const;
@@ -56,6 +61,7 @@ class MultiHeadAttention : public Layer {
   double scale_;
   double soft_cap_;  // 0 = none
   Layer *q_proj_, *o_proj_;
+  KVCache* cache_ = nullptr;
 
  private:
   std::int64_t features() const;  // num_heads x head_dim

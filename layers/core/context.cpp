@@ -88,6 +88,22 @@ void Context::update(const State& state, Tensor next) {
     throw Error(display_path(path_), "a state must be updated once per step", "'" + state.path + "' again");
 }
 
+Tensor Context::cache(const std::string& name, const kernels::TensorType& type) {
+  check_name(path_, name);
+  return builder_.input(join(path_, name), type, kernels::Role::cache);
+}
+
+void Context::update_cache(Tensor cache, Tensor next) {
+  const std::string& name = builder_.program().value(cache.id).name;
+  if (!(cache.type() == next.type()))
+    throw Error(display_path(path_), "the next value of '" + name + "' must be a " + to_string(cache.type()),
+                to_string(next.type()));
+  for (const auto& [taken, unused] : record_.caches)
+    if (taken.id == cache.id)
+      throw Error(display_path(path_), "a cache must be updated once per run", "'" + name + "' again");
+  record_.caches.emplace_back(cache, next);
+}
+
 void Context::summary(const std::string& name, Tensor value) {
   check_name(path_, name);
   if (value.type().elements() != 1)

@@ -30,6 +30,7 @@ struct Record {
   std::vector<std::pair<std::string, Tensor>> outputs;  // in the order of the calls
   std::map<std::string, Tensor> updates;                // path of a state -> its next value
   Tensor rng_state;                      // the input "rng_state"; none if no call draws random numbers
+  std::vector<std::pair<Tensor, Tensor>> caches;  // see Context::cache: a cache and its next value
   std::map<std::string, Tensor> shared;  // see Context::shared
 };
 
@@ -68,6 +69,12 @@ class Context {
   Tensor state(const State& state);
   // Sets the value that the state has in the next step; once per state.
   void update(const State& state, Tensor next);
+
+  // A tensor that the program keeps from run to run for this call, PATH/name. It belongs to the program and not to the
+  // model, so no checkpoint has it. What it holds at first is not defined.
+  Tensor cache(const std::string& name, const kernels::TensorType& type);
+  // Sets the value that a cache has in the next run; once per cache.
+  void update_cache(Tensor cache, Tensor next);
 
   // Reports a scalar (1) as PATH/name; once per name.
   void summary(const std::string& name, Tensor value);

@@ -1,6 +1,7 @@
 // Tokens to the logits of the next token.
 #pragma once
 
+#include "kernels/embedding/embedding.h"
 #include "layers/block/backbone.h"
 #include "layers/embedding/head.h"
 
@@ -25,6 +26,11 @@ class Decoder : public Backbone {
   Tensor operator()(Context& caller, Tensor tokens) {
     Context ctx = caller.child(name());
     return forward(ctx, tokens);
+  }
+  // The logits of some tokens only, whose indices are `rows` (L) i32 -> (L, vocab).
+  Tensor forward(Context& caller, Tensor tokens, Tensor rows) {
+    Context ctx = caller.child(name());
+    return logits(ctx, kernels::embedding(features(ctx, tokens), rows));
   }
   // forward() in two steps: first the hidden states (B * S, dim), then the logits of some of their rows, whose call is
   // in the context `caller`.

@@ -20,6 +20,11 @@ Tensor DecoderModel::logits(Context& ctx, Tensor tokens) {
   return (*decoder_)(ctx, tokens);
 }
 
+Tensor DecoderModel::logits(Context& ctx, Tensor tokens, Tensor rows) {
+  prepare(ctx);
+  return decoder_->forward(ctx, tokens, rows);
+}
+
 TokenLoss::Result DecoderModel::chunked_loss(Context& ctx, Tensor tokens, Tensor targets) {
   const std::vector<Tensor> rows = kernels::split(decoder_->hidden_states(ctx, tokens), loss_->chunk_size()),
                             wanted = kernels::split(targets, loss_->chunk_size());

@@ -24,6 +24,8 @@ class LanguageModel : public Module {
   using Module::Module;
   // tokens (B, S) i32 -> logits (B * S, V)
   virtual Tensor logits(Context& ctx, Tensor tokens) = 0;
+  // The logits (L, V) of the tokens with these indices, rows (L) i32, among all B * S.
+  virtual Tensor logits(Context& ctx, Tensor tokens, Tensor rows) = 0;
   // tokens and targets are (B, S) i32; a negative target is ignored
   virtual Loss loss(Context& ctx, Tensor tokens, Tensor targets) = 0;
 };
@@ -43,6 +45,7 @@ class DecoderModel : public LanguageModel {
  public:
   using LanguageModel::LanguageModel;
   Tensor logits(Context& ctx, Tensor tokens) override;
+  Tensor logits(Context& ctx, Tensor tokens, Tensor rows) override;
   Loss loss(Context& ctx, Tensor tokens, Tensor targets) override;
 
  protected:

@@ -2,7 +2,9 @@
 
 #include "kernels/layout/layout.h"
 #include "layers/attention/mask.h"
+#include "layers/cache/kv_cache.h"
 #include "layers/config/tree.h"
+#include "layers/core/inference_step.h"
 #include "layers/models/language_model.h"
 #include "layers/position/position.h"
 
@@ -110,6 +112,10 @@ struct Tracer {
       builder.output(next);
       builder.donate(state, next);
     }
+    for (const auto& [cache, next] : record.caches) {
+      builder.output(next);
+      builder.donate(cache, next);
+    }
     return std::move(traced);
   }
 };
@@ -181,6 +187,42 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
   logits = kernels::reshape(logits, {batch, sequence, logits.dim(-1)});
   t.builder.axes(logits, {axis::kBatch, axis::kSeq, axis::kVocab});
   t.traced.tokens = tokens.id;
+  t.traced.logits = logits.id;
+  t.builder.output(logits);
+  return t.finish();
+}
+
+Traced trace_step(const Config& model, const kernels::Catalog& catalog, const StepShape& shape) {
+  const auto& [tokens, sequences, rows, length, page_size, pages, dtype] = shape;
+  for (const std::int64_t size : {tokens, sequences, rows, length, page_size, pages})
+    if (size < 1) throw Error("step of inference", "all of its sizes must be at least 1", std::to_string(size));
+  if (reads_source(model))
+    throw NoCache("model", "must have no encoder to run without earlier tokens",
+                  "'" + std::string(model.class_name()) + "'");
+  check_size(model, 1, length, 0);
+  Tracer t(model, catalog, "step");
+  const auto ids = [&](const char* name, kernels::Shape of) {
+    const Tensor made = t.builder.input(name, {kernels::DType::i32, std::move(of)}, kernels::Role::input);
+    t.traced.step[name] = made.id;
+    return made;
+  };
+  const Tensor of_tokens = ids("tokens", {1, tokens}), positions = ids("positions", {1, tokens}),
+               segments = ids("segments", {1, tokens}), wanted = ids("rows", {rows});
+  InferenceStep step;
+  step.slots = ids("slots", {tokens});
+  step.page_table = ids("page_table", {sequences, (length + page_size - 1) / page_size});
+  step.query_starts = ids("query_starts", {sequences + 1});
+  step.lengths = ids("lengths", {sequences});
+  step.page_size = page_size;
+  step.pages = pages;
+  step.dtype = dtype;
+  t.declare();
+  Context ctx(t.builder, t.record, {}, false);
+  ctx.put(Positions{positions});
+  ctx.put(Segments{segments});
+  ctx.put(step);
+  const Tensor logits = t.model->logits(ctx, of_tokens, wanted);
+  t.traced.tokens = of_tokens.id;
   t.traced.logits = logits.id;
   t.builder.output(logits);
   return t.finish();

@@ -11,6 +11,7 @@
 #include "kernels/softmax/softmax.h"
 #include "kernels/top_k/top_k.h"
 #include "layers/attention/mask.h"
+#include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
 namespace {
@@ -35,7 +36,7 @@ void TopK::Config::fields(FieldVisitor& v) {
   v("normalize", normalize,
     {"Whether the chosen scores are divided by their sum, before a capacity drops tokens."});
   v("weight_scale", weight_scale, {"Factor on the weights of the chosen experts."});
-  v("capacity", capacity, {"The largest number of tokens of an expert; none: there is no limit."});
+  v("capacity", capacity, {"The largest number of tokens of an expert; none: there is no limit. Inference with a cache has none."});
   v("regularizers", regularizers, {"Losses and biases that balance the load of the experts."});
 }
 
@@ -105,7 +106,8 @@ Tensor TopK::choose(Tensor ranking, Tensor mask) const {
 }
 
 Tensor TopK::limit(Context& ctx, Tensor ids, const Routing& routing) {
-  if (!capacity_) return ids;
+  // The tokens of a step are of several sequences, and one must not drop those of another.
+  if (!capacity_ || ctx.find<InferenceStep>()) return ids;
   const Tokens* tokens = ctx.find<Tokens>();
   const std::int64_t rows = ids.dim(0), span = tokens ? tokens->sequence : rows;
   const double even = static_cast<double>(span * k_) / static_cast<double>(experts_);

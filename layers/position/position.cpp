@@ -3,6 +3,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/embedding/embedding.h"
 #include "kernels/iota/iota.h"
+#include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
 
@@ -64,7 +65,9 @@ RotaryPosition::RotaryPosition(const Config& config, const Place& place)
 
 Tensor RotaryPosition::forward(Context& ctx, Tensor x) {
   check_features(x, head_dim_);
-  const Tensor y = kernels::rope(x, options_);
+  kernels::RopeOptions options = options_;
+  if (ctx.find<InferenceStep>()) options.positions = ctx.get<Positions>("Positions").ids;
+  const Tensor y = kernels::rope(x, options);
   // The axes are those of x: the heads of queries and of keys have different ones.
   const std::vector<std::string> axes = ctx.builder().program().value(x.id).axes;
   return axes.empty() ? y : ctx.mark(y, ctx.tag(), axes);

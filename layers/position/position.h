@@ -9,7 +9,7 @@ namespace meshloom::layers {
 
 // Call information: the position of each token in its document, if rows are packed with several documents. What only
 // depends on the distance between two tokens of a document (rotary positions, linear biases) may use positions in the
-// row.
+// row, but in an InferenceStep, whose row begins anywhere in a sequence.
 struct Positions {
   Tensor ids;  // (B, S) i32
 };

@@ -4,6 +4,7 @@
 #include "kernels/embedding/embedding.h"
 #include "kernels/layout/layout.h"
 #include "kernels/split/split.h"
+#include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
 
@@ -33,8 +34,13 @@ Tensor SinusoidalPosition::forward(Context& ctx, Tensor x) {
   const Tensor rows = kernels::elementwise({kernels::reshape(pair, {dim_})}, {kernels::Expr::input(0)},
                                            {1, sequence, 1, dim_})
                           .front();
-  const Tensor waves = kernels::reshape(kernels::rope(rows, options_), {sequence, dim_});
   const Positions* positions = ctx.find<Positions>();
+  kernels::RopeOptions options = options_;
+  // The position of a token in a step may be beyond the number of its tokens, so that no table of them has it.
+  const bool own = positions && ctx.find<InferenceStep>();
+  if (own) options.positions = positions->ids;
+  const Tensor waves = kernels::reshape(kernels::rope(rows, options), {sequence, dim_});
+  if (own) positions = nullptr;
   return ctx.mark(kernels::add(x, positions ? kernels::embedding(waves, positions->ids) : waves), ctx.tag(),
                   {axis::kBatch, axis::kSeq, axis::kEmbed});
 }

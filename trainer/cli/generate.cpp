@@ -106,6 +106,8 @@ int generate_text(const Registries& registries, const GenerateOptions& options) 
     say_note(fmt::format("the prompt has {} tokens; this model was trained on at most {}", source, trained));
   const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
   Generator generator(config, sequence, source, *device, registries.catalog, checkpoint.model);
+  if (!generator.recomputes().empty())
+    say_note("each token computes the whole text before it: " + generator.recomputes());
   // Generation ends with an end-of-text token.
   std::int64_t written = 0;
   bool ended = false;

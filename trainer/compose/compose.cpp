@@ -1,11 +1,13 @@
 #include "trainer/compose/compose.h"
 
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
 #include <utility>
 
 #include "hal/error.h"
+#include "hal/math.h"
 #include "hal/suggest.h"
 #include "kernels/layout/layout.h"
 #include "kernels/program/print.h"
@@ -189,6 +191,42 @@ class Composer {
     add(Step::logits, std::move(program), "outputs");
   }
 
+  void decode() {
+    if (plan_.mesh.ranks() > 1)
+      throw hal::Error("mesh " + plan_.mesh.text(), "programs with a cache need one rank",
+                       std::to_string(plan_.mesh.ranks()));
+    const DecodeOptions& decode = options_.decode;
+    std::vector<layers::Traced> all;
+    for (const std::int64_t tokens : decode.tokens) {
+      layers::StepShape shape{.tokens = tokens,
+                              .sequences = decode.sequences,
+                              .rows = std::min(decode.rows, tokens),
+                              .length = decode.length,
+                              .page_size = decode.page_size,
+                              .pages = decode.pages,
+                              .dtype = options_.dtype};
+      if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
+      all.push_back(layers::trace_step(model_, catalog_, shape));
+      layers::Traced& traced = all.back();
+      note_model(traced);
+      Program& program = traced.program;
+      const std::string name = std::string(to_string(Step::decode)) + "/" + std::to_string(tokens);
+      program.name = name;
+      show(program, "trace");
+      set_precision(traced);
+      for (const auto& [input, id] : traced.step) program.value(id).name = name + "/" + input;
+      program.value(traced.logits).name = name + "/logits";
+      std::erase_if(program.donations, [&](const kernels::Donation& donation) {
+        return program.value(donation.input).role != Role::cache;
+      });
+      keep_state_outputs(program);
+      program.outputs.push_back(traced.logits);
+    }
+    store_weights_narrow(all);
+    for (std::size_t i = 0; i < all.size(); ++i)
+      add(ProgramKey(Step::decode, static_cast<int>(decode.tokens[i])), std::move(all[i].program), "outputs");
+  }
+
   Plan finish(bool training) {
     report_rules(training);
     if (pipeline_) pipeline_->finish(plan_);
@@ -366,6 +404,18 @@ class Composer {
     return traced;
   }
 
+  // Weights that no program trains are stored as they are multiplied, in all programs alike.
+  void store_weights_narrow(const std::vector<layers::Traced>& all) {
+    if (options_.dtype == kernels::DType::f32 || options_.param_dtype != kernels::DType::f32) return;
+    std::vector<layers::ParameterInfo> weights = plan_.parameters;
+    for (layers::ParameterInfo& info : weights) info.frozen = true;
+    for (const layers::Traced& traced : all) {
+      const std::set<std::string> names = frozen_weights(traced.program, weights, options_.dtype);
+      std::erase_if(weights, [&](const layers::ParameterInfo& info) { return !names.count(info.path); });
+    }
+    for (const layers::ParameterInfo& info : weights) frozen_.insert(info.path);
+  }
+
   void set_precision(layers::Traced& traced) {
     if (options_.dtype == kernels::DType::f32) return;
     compute_in(options_.dtype, traced, catalog_);
@@ -390,7 +440,8 @@ class Composer {
   }
 
   // The passes that every program goes through after it was written.
-  void add(Step step, Program program, const std::string& writer, bool on_host = false) {
+  void add(const ProgramKey& key, Program program, const std::string& writer, bool on_host = false) {
+    const Step step = key.step;
     if (!frozen_.empty()) store_in(options_.dtype, frozen_, program);
     program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
@@ -419,7 +470,7 @@ class Composer {
     }
     program = optimized(step, std::move(program), on_host);
     if (host_ && step == Step::accumulate) marks_ = place_marks(program);
-    (on_host ? host_programs_ : programs_).emplace_back(step, std::move(program));
+    (on_host ? host_programs_ : programs_).emplace_back(key, std::move(program));
   }
 
   // This rank's chunks of a program over a pipeline.
@@ -496,7 +547,7 @@ class Composer {
     for (std::string& rule : selector_.tuned_rules()) plan_.notes.push_back(std::move(rule));
     note_patterns();
     note_made_whole();
-    if (!frozen_.empty())
+    if (training && !frozen_.empty())
       plan_.notes.push_back(std::to_string(frozen_.size()) + " frozen weights are stored in " +
                             std::string(hal::to_string(options_.dtype)) +
                             ", in which they are multiplied; checkpoints hold these values");
@@ -574,8 +625,21 @@ void check_param_dtype(const ComposeOptions& options) {
                      "offload_optimizer=true");
 }
 
+void check_decode(const DecodeOptions& options) {
+  if (options.tokens.empty()) return;
+  for (const std::int64_t tokens : options.tokens)
+    require(tokens >= 1 && tokens <= std::numeric_limits<int>::max(), "decode.tokens", "must be at least 1",
+            tokens);
+  require(options.sequences >= 1, "decode.sequences", "must be at least 1", options.sequences);
+  require(options.rows >= 1, "decode.rows", "must be at least 1", options.rows);
+  require(options.length >= 1, "decode.length", "must be at least 1", options.length);
+  require(options.page_size >= 1, "decode.page_size", "must be at least 1", options.page_size);
+  require(options.pages >= 0, "decode.pages", "must be at least 0", options.pages);
+}
+
 void check_logits(const ComposeOptions& options) {
   check_param_dtype(options);
+  check_decode(options.decode);
   require(options.logits_batch >= 0, "logits_batch", "must be at least 0", options.logits_batch);
   require(options.logits_sequence >= 0, "logits_sequence", "must be at least 0", options.logits_sequence);
   require(options.logits_source >= 0, "logits_source", "must be at least 0", options.logits_source);
@@ -609,10 +673,12 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
 Plan compose_inference(const layers::Config& model, const ComposeOptions& options,
                        const kernels::Catalog& catalog, const hal::DeviceInfo& device, PassTrace* trace) {
   check_logits(options);
-  require(options.logits_batch >= 1, "logits_batch", "must be at least 1 to compose for inference",
-          options.logits_batch);
+  if (options.decode.tokens.empty())
+    require(options.logits_batch >= 1, "logits_batch", "must be at least 1 to compose for inference",
+            options.logits_batch);
   Composer composer(model, options, catalog, device, trace);
-  composer.logits();
+  if (!options.decode.tokens.empty()) composer.decode();  // first, as it says how weights are stored
+  if (options.logits_batch > 0) composer.logits();
   return composer.finish(false);
 }
 

@@ -13,6 +13,7 @@
 //   apply       accumulation > 1: update; clears the sums.      lr -> metrics
 //   evaluate    loss only.                                      tokens, targets -> eval/metrics
 //   logits      where asked for.                                logits/tokens -> logits
+//   decode      where asked for, for each number N of tokens.   decode/N/tokens, ... -> decode/N/logits, caches
 // With the optimizer on the host there are always accumulate and apply, and apply runs there. The sums are in the host's
 // memory, so that a gradient takes memory of the device only until it was copied; with one micro-batch they are overwritten
 // and not added to. Plan::host has the rest: the parts of apply that run as soon as the device has passed a mark, and the
@@ -37,6 +38,8 @@
 // Over the axis islands every island trains by its own rows: train, accumulate and apply are those of an island alone, of its
 // parameters "island/<path>". After some updates (StepPlan::outer) the programs `outer` exchange what was learnt between islands:
 // the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
+//
+// The programs decode share their caches, "PATH/keys" and the like, and each has the inputs "decode/N/NAME" that Traced::step names.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
@@ -96,6 +99,16 @@ struct OuterOptions {
   kernels::DType dtype = kernels::DType::f32;  // of what is moved: f32, bf16 or i8
 };
 
+// Programs that compute new tokens of sequences whose earlier tokens are kept in caches (layers/models/trace.h, StepShape).
+struct DecodeOptions {
+  std::vector<std::int64_t> tokens;  // a program for each of these numbers of new tokens; empty = none
+  std::int64_t sequences = 1;        // at most, in one run
+  std::int64_t rows = 1;             // of logits, at most; a program of fewer tokens has as many as those
+  std::int64_t length = 0;           // of the longest sequence, in tokens
+  std::int64_t page_size = 64;       // tokens of a page
+  std::int64_t pages = 0;            // of all sequences; 0 = as many as they need at most
+};
+
 struct ComposeOptions {
   std::int64_t batch = 1;                      // rows of one update
   std::int64_t sequence = 1;                   // tokens of one row
@@ -121,6 +134,7 @@ struct ComposeOptions {
   // The number of tokens of the encoder's sources; 0 = as many as the program's sequence.
   std::int64_t source = 0, logits_source = 0;
   bool logits_padding = false;  // Step::logits has the input "logits/segments": 0 = padding
+  DecodeOptions decode;
   // Update the parameters on the host (DeviceInfo::host): what the optimizer keeps takes no memory of the device.
   bool offload_optimizer = false;
   // Of the parameters that are no quantized storage: f32, or bf16 without a copy in f32 (parameter_dtype.h).
@@ -154,7 +168,8 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
                       const ComposeOptions& options, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device, PassTrace* trace = nullptr);
 
-// Composes only Step::logits: options.logits_batch and logits_sequence must be set.
+// Composes only what computes logits: options.logits_batch and logits_sequence, or options.decode, must be set. With a dtype of 16
+// bits weights are stored in it where they are multiplied in it. Throws layers::NoCache for a model that cannot be decoded so.
 Plan compose_inference(const layers::Config& model, const ComposeOptions& options,
                        const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                        PassTrace* trace = nullptr);

@@ -35,8 +35,8 @@ double per_update(const Plan& plan, F amount) {
 }  // namespace
 
 std::string_view to_string(Step step) {
-  constexpr std::array<std::string_view, 9> kNames{"accumulate", "apply",    "eval",    "logits", "train",
-                                                   "forward",    "backward", "weights", "outer"};
+  constexpr std::array<std::string_view, 10> kNames{"accumulate", "apply",   "eval",     "logits",  "decode",
+                                                    "train",      "forward", "backward", "weights", "outer"};
   return kNames.at(static_cast<std::size_t>(step));
 }
 

@@ -14,6 +14,7 @@ enum class Step : std::uint8_t {
   apply,       // accumulation > 1: updates the parameters from the sums and clears them
   evaluate,    // the loss only
   logits,
+  decode,      // the logits of new tokens, whose caches keep what was computed of earlier ones (layers/core/inference_step.h)
   train,  // accumulation == 1: forward, backward and update
   // Over a pipeline, instead of accumulate, of one chunk of layers and for one slot:
   forward,
@@ -21,11 +22,11 @@ enum class Step : std::uint8_t {
   weights,  // the gradients of parameters alone, where the schedule has them apart
   outer     // over islands: exchanges what a part of the layers has learnt; the chunk is the part
 };
-// The program's name: "accumulate", "apply", "eval", "logits", "train", "forward", "backward", "weights",
+// The program's name: "accumulate", "apply", "eval", "logits", "decode", "train", "forward", "backward", "weights",
 // "outer".
 std::string_view to_string(Step step);
 
-// Which program of a plan. Over a pipeline a rank has those of one or more chunks of layers; and as many copies of forward,
+// Which program of a plan. Of decode there is one for each number of new tokens, which is its chunk. Over a pipeline a rank has those of one or more chunks of layers; and as many copies of forward,
 // backward and weights as it has micro-batches in flight: each works on the values of its own slot.
 struct ProgramKey {
   Step step;

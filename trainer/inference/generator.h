@@ -1,10 +1,15 @@
-// Generates text by running the whole prefix, and the encoder's source, again for every token: correct
-// everywhere, fast nowhere.
+// Generates text token by token. The keys and values of earlier tokens are kept in the model's caches, so that each token is
+// computed once. A model that cannot keep them (layers::NoCache) computes the whole prefix, and the encoder's source, again for
+// every token.
 #pragma once
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <set>
+#include <span>
+#include <string>
 #include <vector>
 
 #include "hal/device.h"
@@ -29,19 +34,34 @@ class Generator {
             const kernels::Catalog& catalog, const StoredTensors& weights);
   // Runs in a session whose plan was composed with compose_generation, on the parameters that it holds. The session must
   // outlive the generator.
+  // It computes the whole prefix for every token.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, Session& session);
+
+  // Why every token computes the whole prefix; "" = it does not.
+  const std::string& recomputes() const { return recomputes_; }
 
   // Appends `count` tokens to those of the prompt; calls `each` with every new token, which stops by
   // returning false. The prompt must have at least one token, all below the vocabulary's size, and so must
   // its source when the model has an encoder. Of a prefix that is longer than the sequence, the model reads
-  // the end.
+  // the end, which each further token computes again because the positions of all tokens change.
   std::vector<std::int32_t> generate(const Prompt& prompt, std::int64_t count, const SamplerOptions& options,
                                      const std::function<bool(std::int32_t)>& each = {});
 
  private:
+  using Ids = std::vector<std::int32_t>;
   void check(const Prompt& prompt) const;
+  void write(const std::string& name, Ids ids);
+  // Both return the logits of the token after the prefix.
+  std::span<const float> recompute(const Prompt& prompt, std::span<const std::int32_t> prefix);
+  std::span<const float> advance(std::span<const std::int32_t> prefix);
+  void run_decode(std::span<const std::int32_t> tokens, std::int64_t first);
 
   std::int64_t sequence_, source_, vocabulary_;
+  std::string recomputes_;
+  std::set<std::int64_t> step_tokens_;  // the programs decode
+  Ids kept_;                           // the tokens whose keys and values the caches hold
+  std::map<std::string, Ids> written_;  // what the inputs of decode hold
+  std::vector<float> logits_;
   std::unique_ptr<Session> own_;
   Session* session_;
 };

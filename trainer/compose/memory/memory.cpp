@@ -19,8 +19,8 @@ using hal::MemoryKind;
 using kernels::Program;
 using kernels::Role;
 
-constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer,
-                                    Role::state,     Role::input,    Role::activation};
+constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer, Role::state,
+                                    Role::cache,     Role::input,    Role::activation};
 constexpr std::size_t kMaxShown = 12;
 
 // One program with its transient lifetimes, first of its storage units, then of its workspaces.
@@ -71,7 +71,8 @@ class Planner {
 
   void run(std::vector<Piece>& pieces, const std::vector<CopiedValue>& copied) {
     require_countable(pieces, copied);
-    for (Role role : kClassOrder) plan_.memory[memory_class(role)] = 0;
+    for (Role role : kClassOrder)
+      if (role != Role::cache) plan_.memory[memory_class(role)] = 0;
     plan_.memory["workspace"] = 0;
     for (Role role : kClassOrder)
       for (const Piece& piece : pieces)

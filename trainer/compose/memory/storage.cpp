@@ -174,6 +174,8 @@ std::string memory_class(Role role) {
       return "state";
     case Role::gradient:
       return "gradients";
+    case Role::cache:
+      return "cache";
     case Role::activation:
       return "activations";
   }

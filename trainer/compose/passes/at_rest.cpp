@@ -60,6 +60,7 @@ Spec AtRest::of(const kernels::Value& value) const {
         spec.partial = copies(spec);
       return spec;
     case kernels::Role::state:
+    case kernels::Role::cache:
     case kernels::Role::activation:
       break;
   }

@@ -22,6 +22,7 @@ unsigned dependence_of(Role role) {
       return kOnParameters;
     case Role::state:
     case Role::gradient:
+    case Role::cache:
     case Role::activation:
       break;
   }

@@ -104,8 +104,16 @@ void compute_in(DType dtype, layers::Traced& traced, const kernels::Catalog& cat
   Program& program = traced.program;
   Narrower pass(dtype, program, catalog);
   pass.run();
-  for (ValueId& id : program.outputs) id = pass.leaving(id);
-  for (kernels::Donation& donation : program.donations) donation.output = pass.leaving(donation.output);
+  // The next value of a cache has the type of the cache.
+  const auto kept = [&](ValueId id) {
+    return std::any_of(program.donations.begin(), program.donations.end(), [&](const kernels::Donation& donation) {
+      return donation.output == id && program.value(donation.input).role == kernels::Role::cache;
+    });
+  };
+  for (ValueId& id : program.outputs)
+    if (!kept(id)) id = pass.leaving(id);
+  for (kernels::Donation& donation : program.donations)
+    if (!kept(donation.output)) donation.output = pass.leaving(donation.output);
   for (auto& [from, to] : traced.state_updates) to = pass.leaving(to);
   for (auto& [path, value] : traced.summaries) value = pass.leaving(value);
   for (ValueId* id : {&traced.loss_sum, &traced.token_count, &traced.logits}) *id = pass.leaving(*id);

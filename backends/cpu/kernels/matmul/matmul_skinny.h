@@ -9,7 +9,9 @@ namespace meshloom::backends::cpu {
 
 // Element (i, k) of A at a[i * a_row + k * a_col], (k, j) of B at b[k * b_row + j * b_col].
 struct SkinnyBlock {
-  const float *a, *b;
+  const float* a;
+  const void* b;
+  hal::DType dtype;  // of B: f32, bf16 or f16
   std::int64_t k, a_row, a_col, b_row, b_col;
 };
 

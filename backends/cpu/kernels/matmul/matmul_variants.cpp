@@ -106,7 +106,7 @@ void encode_packed(const EncodeArgs& args) { encode_tiles(args, "matmul_packed")
 
 // With more rows, register blocks read B as fast and compute faster.
 Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string no = matmul_refusal(call); !no.empty()) return Fit::no(std::move(no));
+  if (std::string no = matmul_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const MatmulWork work = matmul_work(call);
   const std::int64_t max_rows = work.trans_b ? 8 : 2;
   if (work.m > max_rows)
@@ -292,9 +292,10 @@ Ops matmul_ops() {
       {{"matmul",
         {{.name = "skinny",
           .kinds = {ProfileKind::host},
-          .about = "few rows: B is read once, without packing",
+          .about = "few rows: B is read once, without packing, and 16-bit floats are converted in registers",
           .fit = fit_skinny,
-          .encode = encode_skinny},
+          .encode = encode_skinny,
+          .low_precision = true},
          {.name = "packed",
           .kinds = {ProfileKind::host},
           .about =

@@ -1,0 +1,45 @@
+#include "layers/cache/kv_cache.h"
+
+#include "kernels/layout/layout.h"
+#include "layers/core/inference_step.h"
+
+namespace meshloom::layers {
+namespace {
+
+// Of what flash_attention can do, what attention over a cache cannot; nullptr = nothing.
+const char* unsupported(const kernels::FlashAttentionOptions& options) {
+  const bool causal = options.causal || (options.right && *options.right == 0);
+  if (!causal || (options.right && *options.right != 0)) return "a mask by which a token sees later ones";
+  if (options.left && *options.left < 0) return "a mask by which a token does not see itself";
+  if (options.prefix) return "a mask with a prefix";
+  if (options.query_offset) return "a mask with an offset of its queries";
+  if (options.attention_bitmask) return "a mask that is an expression";
+  if (options.bias) return "a distance bias that is a table";
+  if (options.dropout > 0) return "dropout of its probabilities";
+  return nullptr;
+}
+
+Tensor tokens_of(Tensor x) { return kernels::reshape(x, {x.dim(0) * x.dim(1), x.dim(2), x.dim(3)}); }
+
+}  // namespace
+
+Tensor attention(Context& ctx, KVCache* cache, Tensor q, Tensor k, Tensor v,
+                 const kernels::FlashAttentionOptions& options) {
+  if (!ctx.find<InferenceStep>()) return kernels::flash_attention(q, k, v, options);
+  const auto refuse = [&](const std::string& found) {
+    throw NoCache(display_path(ctx.path()), "this attention must have a cache to run without earlier tokens",
+                  found);
+  };
+  if (!cache) refuse("none");
+  if (const char* what = unsupported(options)) refuse("one with " + std::string(what));
+  Context below = ctx.child(cache->name());
+  const Tensor o = cache->attend(below, tokens_of(q), tokens_of(k), tokens_of(v),
+                                 {.scale = options.scale,
+                                  .soft_cap = options.soft_cap,
+                                  .left = options.left,
+                                  .sink = options.sink,
+                                  .slopes = options.slopes});
+  return kernels::reshape(o, {q.dim(0), q.dim(1), q.dim(2), v.dim(3)});
+}
+
+}  // namespace meshloom::layers
