@@ -5,6 +5,7 @@
 #include "hal/error.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rules.h"
+#include "kernels/flash_attention/logit.h"
 #include "kernels/flash_attention/parts.h"
 #include "kernels/program/sizes.h"
 
@@ -227,12 +228,8 @@ std::string partition_bias_grad(const CallView& call) { return partition_of(call
 LowPrecision low_precision(const CallView&) { return {.same = {0, 1, 2}}; }
 LowPrecision low_precision_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
 
-// Scores are sums over D, then multiplied by scale; the softmax's sums run over T (and S for dk, dv), its
-// exponentials turn absolute errors of scores into relative ones.
-double score_ulps(const AttentionDims& d) {
-  const auto size = static_cast<double>(d.d);
-  return 2 * std::sqrt(size) * (1 + std::abs(d.scale) * std::sqrt(size));
-}
+// The softmax's sums run over T (and S for dk, dv).
+double score_ulps(const AttentionDims& d) { return logit_ulps(d.scale, d.d); }
 
 // How many keys a row's sums may come down to, where q and k are of the size of 1 and a bias of 2.
 double min_keys(const AttentionDims& d) {

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "kernels/flash_attention/dropout.h"
+#include "kernels/flash_attention/logit.h"
 #include "kernels/flash_attention/parts.h"
 
 namespace meshloom::kernels::flash_attention_parts {
@@ -49,8 +50,7 @@ class Modifiers {
   // scale q.k -> the logit of query i and key j
   double logit(const AttentionMask& mask, std::int64_t b, std::int64_t h, std::int64_t i, std::int64_t j,
                double x) const {
-    if (d_.soft_cap > 0) x = d_.soft_cap * std::tanh(x / d_.soft_cap);
-    if (slopes_) x -= slopes_[h] * static_cast<double>(std::abs(i + mask.offset - j));
+    x = AttentionLogit{d_.soft_cap, slopes_}(h, i + mask.offset - j, x);
     if (bias_) x += bias_[d_.bias_at(b, h) + i * d_.t + j];
     return x;
   }

@@ -17,11 +17,16 @@ constexpr std::array kRamp{"by_frequency", "by_pair", "shift"};
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("rope", inputs, attrs);
-  rules.inputs({"x"});
+  const bool positions = rules.flag("positions");
+  positions ? rules.inputs({"x", "positions"}) : rules.inputs({"x"});
   rules.attributes({"theta", "pairing", "dims", "offset"},
-                   {"inverse", "magnitude", "factor", "by_frequency", "by_pair", "shift"});
+                   {"inverse", "magnitude", "factor", "by_frequency", "by_pair", "shift", "positions"});
   rules.floating(0);
   rules.rank(0, 4, 4);
+  if (positions) {
+    rules.dtype(1, DType::i32);
+    rules.shape(1, {rules[0].dim(0), rules[0].dim(1)});
+  }
   const std::string pairing = rules.text("pairing");
   rules.require(pairing == "half" || pairing == "interleaved", "pairing must be half or interleaved",
                 "'" + pairing + "'");
@@ -68,33 +73,41 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   const bool half = call.attrs.text("pairing") == "half";
   if (outputs[0].data != inputs[0].data)
     std::memcpy(outputs[0].data, inputs[0].data, static_cast<std::size_t>(type.bytes()));
-  for (std::int64_t position = 0; position < s; ++position)
+  const std::int32_t* positions = rope_positions(call) ? inputs[1].as<std::int32_t>() : nullptr;
+  std::vector<double> frequencies;
+  for (std::int64_t p = 0; p < dims / 2; ++p) frequencies.push_back(frequency_of(call.attrs, p));
+  for (std::int64_t row = 0; row < batch * s; ++row) {
+    const std::int64_t position = (positions ? positions[row] : row % s) + offset;
     for (std::int64_t p = 0; p < dims / 2; ++p) {
-      const double angle = sign * static_cast<double>(position + offset) * frequency_of(call.attrs, p);
+      const double angle = sign * static_cast<double>(position) * frequencies[static_cast<std::size_t>(p)];
       const double cosine = magnitude * std::cos(angle), sine = magnitude * std::sin(angle);
       const std::int64_t first = half ? p : 2 * p, second = half ? p + dims / 2 : 2 * p + 1;
-      for (std::int64_t b = 0; b < batch; ++b)
-        for (std::int64_t head = 0; head < h; ++head) {
-          float* row = outputs[0].as<float>() + ((b * s + position) * h + head) * d;
-          const double x = row[first], y = row[second];
-          row[first] = static_cast<float>(x * cosine - y * sine);
-          row[second] = static_cast<float>(x * sine + y * cosine);
-        }
+      for (std::int64_t head = 0; head < h; ++head) {
+        float* features = outputs[0].as<float>() + (row * h + head) * d;
+        const double x = features[first], y = features[second];
+        features[first] = static_cast<float>(x * cosine - y * sine);
+        features[second] = static_cast<float>(x * sine + y * cosine);
+      }
     }
+  }
 }
 
 std::vector<Tensor> gradient(const GradientArgs& args) {
-  if (!args.cotangents[0]) return {Tensor{}};
+  std::vector<Tensor> result(args.inputs.size());
+  if (!args.cotangents[0]) return result;
   Attrs attrs;
   for (const auto& [name, value] : args.call.attrs.items())
     if (name != "inverse") attrs.set(name, value);
   if (!args.call.attrs.flag("inverse")) attrs.set("inverse", true);
-  return {args.builder.call1("rope", {args.cotangents[0]}, std::move(attrs))};
+  std::vector<Tensor> inputs = args.inputs;
+  inputs[0] = args.cotangents[0];
+  result[0] = args.builder.call1("rope", inputs, std::move(attrs));
+  return result;
 }
 
-std::string partition(const CallView&) { return "bSh.->bSh."; }
+std::string partition(const CallView& call) { return rope_positions(call) ? "bsh.,bs->bsh." : "bSh.->bSh."; }
 
-// The position of a row is its index.
+// The position of a row is its index, where it has none of its own.
 std::vector<Tensor> local(const LocalArgs& args) {
   const auto cut = args.cuts.find('S');
   if (cut == args.cuts.end()) return args.builder.call(args.whole.op, args.inputs, args.attrs);
@@ -108,12 +121,21 @@ std::vector<Tensor> local(const LocalArgs& args) {
   return {join_halves(from(first, cut->second.first), from(second, *cut->second.second), 1)};
 }
 
+// Positions of the cases, the padding's -1 among them.
+constexpr std::int64_t kLastPosition = 500;
+
 // An angle in f32 is off by an ulp of itself, and by a few more where its frequency went through a ramp; the
 // largest is the last position.
 Tolerance tolerance(const CallView& call) {
-  const auto last = static_cast<double>(call.attrs.integer("offset") + call.inputs[0].dim(1));
+  const auto last = static_cast<double>(call.attrs.integer("offset") +
+                                        (rope_positions(call) ? kLastPosition : call.inputs[0].dim(1)));
   const double eps = hal::epsilon(DType::f32), magnitude = std::max(1.0, rope_magnitude(call.attrs));
   return {8 * eps, magnitude * (16 + (call.attrs.has("factor") ? 8 : 2) * last) * eps, 0};
+}
+
+void make_input(const CallView&, int index, std::uint64_t seed, const TensorView& into) {
+  if (index == 0) return fill_uniform(into, mix(seed, 0), -1, 1);
+  fill_integers(into, mix(seed, 1), -1, kLastPosition);
 }
 
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
@@ -131,6 +153,13 @@ Case make(std::string name, Shape shape, double theta, bool half, std::int64_t d
               slow};
   if (inverse) result.attrs.set("inverse", true);
   return result;
+}
+// With positions of its own for every row.
+Case positioned(Case plain) {
+  const TensorType& x = plain.inputs[0];
+  plain.attrs.set("positions", true);
+  plain.inputs.push_back({DType::i32, {x.dim(0), x.dim(1)}});
+  return plain;
 }
 Case scaled(Case plain, const RopeScaling& scaling, double magnitude = 1) {
   plain.attrs.set("factor", scaling.factor);
@@ -158,6 +187,12 @@ std::vector<Case> cases() {
                  {.factor = 32, .by_pair = -0.2, .shift = 1.2}, 1.35),
           scaled(make("by-pair-back", {1, 9, 2, 25}, 10000, true, 24, 0, true),
                  {.factor = 16, .by_pair = -0.25, .shift = 1.5}, 1.28),
+          positioned(make("positions", {2, 17, 3, 16}, 10000, true, 16, 0)),
+          positioned(make("positions-interleaved", {3, 9, 2, 20}, 10000, false, 12, 7)),
+          positioned(make("positions-back", {2, 13, 5, 64}, 500000, true, 64, 3, true)),
+          positioned(make("positions-tail", {1, 33, 9, 41}, 10000, false, 24, 0)),
+          positioned(scaled(make("positions-by-pair", {2, 9, 2, 24}, 10000, true, 16, 0),
+                            {.factor = 32, .by_pair = -0.2, .shift = 1.2}, 1.35)),
           make("smollm2", {1, 128, 9, 64}, 10000, true, 64, 0, false, true),
           make("llama2-7b", {1, 512, 32, 128}, 10000, true, 128, 0, false, true)};
 }
@@ -169,6 +204,7 @@ Case random_case(const CaseSeed& seed) {
                     rng.flip() ? d - d % 2 : 2 * rng.integer(1, d / 2), rng.flip() ? 0 : rng.integer(0, 300),
                     rng.flip());
   const std::int64_t form = rng.integer(0, 3);
+  if (rng.flip(0.3)) plain = positioned(std::move(plain));
   if (form == 0) return plain;
   RopeScaling scaling{.factor = rng.uniform(1, 32)};
   if (form == 2) scaling = {scaling.factor, rng.uniform(0.5, 8), 0, -rng.uniform(0, 1)};
@@ -191,8 +227,12 @@ Tensor rope(Tensor x, const RopeOptions& options) {
   }
   if (options.backwards) attrs.set("inverse", true);
   if (options.magnitude != 1) attrs.set("magnitude", options.magnitude);
-  return x.builder->call1("rope", {x}, std::move(attrs));
+  if (!options.positions) return x.builder->call1("rope", {x}, std::move(attrs));
+  attrs.set("positions", true);
+  return x.builder->call1("rope", {x, options.positions}, std::move(attrs));
 }
+
+bool rope_positions(const CallView& call) { return call.attrs.flag("positions"); }
 
 RopeScaling rope_scaling(const Attrs& attrs) {
   const auto number = [&](const char* name, double otherwise) {
@@ -217,6 +257,7 @@ void add_rope(Catalog& catalog) {
                .tolerance = tolerance,
                .cases = cases,
                .in_place = in_place,
+               .make_input = make_input,
                .random_case = random_case});
 }
 

@@ -1,5 +1,5 @@
 // Rotary position embedding (Su et al., 2021): pair p of the first `dims` features of position s is rotated
-// by the angle (s + offset) * theta^(-2p/dims).
+// by the angle (s + offset) * theta^(-2p/dims), or by that of a position of its own.
 #pragma once
 
 #include <optional>
@@ -26,9 +26,12 @@ struct RopeOptions {
   std::optional<RopeScaling> scaling = {};
   double magnitude = 1;    // rotated features are multiplied by it
   bool backwards = false;  // by the negative angles
+  Tensor positions = {};   // optional: (B, S) i32, in place of the row's index s
 };
 
-// op "rope": input x (B, S, H, D), a float dtype; attrs theta (number), pairing (text "half" |
+// op "rope": input x (B, S, H, D), a float dtype, then, where the flag of its name is set, positions (B, S) i32: row s of batch b
+// stands at positions[b, s] + offset in place of s + offset (of positions below -2^20 or above 2^20 the angle is not accurate);
+// attrs theta (number), pairing (text "half" |
 // "interleaved"), dims, offset (integers), inverse (flag: rotates backwards, which is the gradient),
 // optionally magnitude and RopeScaling's factor, by_frequency, by_pair and shift (numbers); output like x,
 // may share its storage.
@@ -37,5 +40,6 @@ Tensor rope(Tensor x, const RopeOptions& options);
 // What the attributes of a call say; what is left out has its default.
 RopeScaling rope_scaling(const Attrs& attrs);
 double rope_magnitude(const Attrs& attrs);
+bool rope_positions(const CallView& call);  // whether it has them, as its input 1
 
 }  // namespace meshloom::kernels

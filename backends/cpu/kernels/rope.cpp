@@ -152,6 +152,7 @@ std::int64_t frequencies_of(const kernels::CallView& call) {
 
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
   std::string reason = refusal(call, true);
+  if (kernels::rope_positions(call)) return kernels::Fit::no("positions");
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
   return kernels::Fit::yes({}, call.inputs[0].dim(1) * 2 * frequencies_of(call) * 4);
 }

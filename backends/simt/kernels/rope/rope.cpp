@@ -29,6 +29,7 @@ std::array<std::int64_t, 2> extents_of(const CallView& call) {
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  if (kernels::rope_positions(call)) return Fit::no("positions");
   const std::int64_t last = call.attrs.integer("offset") + call.inputs[0].dim(1);
   if (last > kMaxPosition) return Fit::no("positions go to " + std::to_string(last) + ", at most 2^20 here");
   return fit_packs(call, target, extents_of(call), HostForm::packs);

@@ -1,0 +1,218 @@
+#include <algorithm>
+#include <cmath>
+#include <vector>
+
+#include "hal/math.h"
+#include "kernels/core/rng.h"
+#include "kernels/paged_attention/parts.h"
+
+namespace meshloom::kernels::paged_attention_parts {
+namespace {
+
+struct Spec {
+  std::string name;
+  std::int64_t n = 1, r = 1, m = 1, page = 16, h = 1, kv = 1, d = 16, dv = 0;  // dv 0 = d
+  std::int64_t pages = 0;  // of the pools; 0 = a few more than tables name
+  double scale = 0, soft_cap = 0;
+  std::int64_t left = kUnlimited;
+  bool sink = false, slopes = false, slow = false;
+  DType q = DType::f32, pool = DType::f32;
+};
+
+Case make(const Spec& s) {
+  const std::int64_t dv = s.dv ? s.dv : s.d, pages = s.pages ? s.pages : s.r * s.m + 3;
+  Case result{s.name,
+              {{s.q, {s.n, s.h, s.d}},
+               {s.pool, {pages, s.page, s.kv, s.d}},
+               {s.pool, {pages, s.page, s.kv, dv}},
+               {DType::i32, {s.r, s.m}},
+               {DType::i32, {s.r + 1}},
+               {DType::i32, {s.r}}},
+              {},
+              s.slow};
+  result.attrs.set("scale", s.scale != 0 ? s.scale : 1 / std::sqrt(static_cast<double>(s.d)));
+  if (s.left < kUnlimited) result.attrs.set("left", s.left);
+  if (s.soft_cap > 0) result.attrs.set("soft_cap", s.soft_cap);
+  const auto take = [&](bool wanted, const char* flag) {
+    if (!wanted) return;
+    result.attrs.set(flag, true);
+    result.inputs.push_back({DType::f32, {s.h}});
+  };
+  take(s.sink, "sink");
+  take(s.slopes, "slopes");
+  return result;
+}
+
+constexpr DType kBf16 = DType::bf16, kF16 = DType::f16, kF32 = DType::f32;
+
+std::vector<Spec> specs() {
+  return {
+      {.name = "one"},
+      {.name = "decode", .n = 3, .r = 3, .m = 9, .h = 4, .kv = 1, .d = 64},
+      {.name = "decode-one", .m = 13, .h = 9, .kv = 3, .d = 64},
+      {.name = "chunk", .n = 37, .m = 8, .h = 3, .kv = 1, .d = 64},
+      {.name = "mixed", .n = 45, .r = 5, .m = 12, .h = 6, .kv = 2, .d = 64},
+      {.name = "mixed-odd-page", .n = 29, .r = 4, .m = 31, .page = 5, .h = 3, .kv = 3, .d = 32},
+      {.name = "page-of-one", .n = 11, .r = 2, .m = 67, .page = 1, .h = 2, .kv = 1, .d = 24},
+      {.name = "page-64", .n = 40, .r = 3, .m = 3, .page = 64, .h = 4, .kv = 2, .d = 80},
+      {.name = "page-256", .n = 21, .r = 4, .m = 2, .page = 256, .h = 4, .kv = 1, .d = 128},
+      {.name = "many-empty", .n = 3, .r = 9, .m = 5, .h = 2, .kv = 2, .d = 64},
+      {.name = "tail-d", .n = 23, .r = 3, .m = 6, .h = 4, .kv = 1, .d = 20},
+      {.name = "odd-d", .n = 17, .r = 2, .m = 8, .page = 7, .h = 3, .kv = 1, .d = 19},
+      {.name = "wide-values", .n = 19, .r = 3, .m = 7, .h = 4, .kv = 2, .d = 24, .dv = 40},
+      {.name = "narrow-values", .n = 19, .r = 2, .m = 7, .h = 8, .kv = 1, .d = 96, .dv = 20},
+      {.name = "group-8", .n = 9, .r = 4, .m = 11, .h = 16, .kv = 2, .d = 64},
+      {.name = "group-8-bf16", .n = 9, .r = 4, .m = 11, .h = 16, .kv = 2, .d = 64, .pool = kBf16},
+      {.name = "d256", .n = 5, .r = 2, .m = 6, .h = 2, .kv = 1, .d = 256},
+      {.name = "window", .n = 33, .r = 3, .m = 9, .h = 4, .kv = 2, .d = 32, .left = 15},
+      {.name = "window-one", .n = 12, .r = 2, .m = 5, .h = 2, .kv = 1, .d = 16, .left = 0},
+      {.name = "window-long", .n = 8, .r = 4, .m = 20, .h = 3, .kv = 1, .d = 64, .left = 100},
+      {.name = "shared-pages", .n = 14, .r = 4, .m = 6, .h = 2, .kv = 1, .d = 32, .pages = 7},
+      {.name = "soft-cap", .n = 15, .r = 2, .m = 6, .h = 2, .kv = 1, .d = 40, .scale = 2.0, .soft_cap = 3.5},
+      {.name = "sink", .n = 15, .r = 3, .m = 5, .h = 3, .kv = 1, .d = 24, .sink = true},
+      {.name = "slopes", .n = 22, .r = 3, .m = 7, .h = 4, .kv = 4, .d = 32, .slopes = true},
+      {.name = "everything",
+       .n = 31,
+       .r = 4,
+       .m = 15,
+       .page = 9,
+       .h = 6,
+       .kv = 2,
+       .d = 40,
+       .dv = 24,
+       .soft_cap = 5,
+       .left = 50,
+       .sink = true,
+       .slopes = true,
+       .pool = kF16},
+      {.name = "bf16-pool", .n = 41, .r = 4, .m = 9, .h = 3, .kv = 1, .d = 64, .pool = kBf16},
+      {.name = "f16-pool", .n = 7, .r = 4, .m = 9, .h = 9, .kv = 3, .d = 64, .pool = kF16},
+      {.name = "f16-pool-tail", .n = 26, .r = 3, .m = 9, .page = 5, .h = 2, .kv = 1, .d = 19, .pool = kF16},
+      {.name = "bf16-query", .n = 12, .r = 3, .m = 6, .h = 4, .kv = 1, .d = 64, .q = kBf16},
+      {.name = "f16-query-bf16-pool",
+       .n = 12,
+       .r = 3,
+       .m = 6,
+       .h = 4,
+       .kv = 2,
+       .d = 80,
+       .q = kF16,
+       .pool = kBf16},
+      {.name = "decode-2048", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
+      {.name = "decode-2048-bf16", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true, .pool = kBf16},
+      {.name = "decode-2048-llama-1b", .m = 128, .h = 32, .kv = 8, .d = 64, .slow = true},
+      {.name = "decode-2048-llama-1b-bf16", .m = 128, .h = 32, .kv = 8, .d = 64, .slow = true, .pool = kBf16},
+      {.name = "decode-16x2048", .n = 16, .r = 16, .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
+      {.name = "chunk-512", .n = 512, .m = 32, .h = 9, .kv = 3, .d = 64, .slow = true},
+      {.name = "chunk-512-llama-1b", .n = 512, .m = 32, .h = 32, .kv = 8, .d = 64, .slow = true},
+      {.name = "chunk-512-of-2048", .n = 512, .m = 128, .h = 32, .kv = 8, .d = 64, .slow = true},
+      {.name = "chunk-512-of-2048-bf16",
+       .n = 512,
+       .m = 128,
+       .h = 32,
+       .kv = 8,
+       .d = 64,
+       .slow = true,
+       .pool = kBf16},
+  };
+}
+
+// Head dimensions and dtypes, which GPU kernels are compiled for, by the upper half of the seed.
+Spec random_spec(const CaseSeed& seed) {
+  Rng kind(seed.seed >> 32);
+  Spec s{.name = "random"};
+  s.d = kind.of({16, 19, 20, 32, 64, 64, 80, 128});
+  if (kind.flip(0.15)) s.dv = kind.of({16, 20, 64});
+  const auto dtype = [&] {
+    const std::int64_t drawn = kind.integer(0, 4);
+    return drawn == 0 ? kBf16 : drawn == 1 ? kF16 : kF32;
+  };
+  s.q = dtype(), s.pool = dtype();
+  const std::int64_t group = kind.of({1, 2, 3, 4, 8});
+  Rng rng(seed);
+  s.kv = rng.integer(1, 3), s.h = s.kv * group;
+  s.r = rng.integer(1, 6), s.n = rng.flip(0.3) ? s.r : rng.extent(70);
+  s.page = rng.of({1, 5, 16, 16, 64, 256});
+  s.m = rng.integer(1, hal::ceil_div(300, s.page));
+  s.pages = rng.flip(0.2) ? rng.integer(1, s.r * s.m) : 0;
+  if (rng.flip(0.3)) s.left = rng.extent(90) - 1;
+  if (rng.flip(0.2)) s.scale = rng.uniform(0.05, 0.6);
+  if (rng.flip(0.2)) s.soft_cap = rng.uniform(1, 40);
+  s.sink = rng.flip(0.25), s.slopes = rng.flip(0.25);
+  return s;
+}
+
+// Where the queries of each sequence begin, and how many keys it has.
+struct Layout {
+  std::vector<std::int32_t> query_starts, lengths;
+};
+
+// Long tables are full and their queries divided evenly, so that a benchmark's rates mean something.
+Layout make_layout(const PagedAttentionDims& d, std::uint64_t seed) {
+  constexpr std::int64_t kLong = 480;
+  Rng rng(mix(seed, 90));
+  const bool full = d.capacity() >= kLong && d.n % d.r == 0 && d.capacity() >= d.n / d.r;
+  const bool even = full || (d.n % d.r == 0 && rng.flip(0.3));
+  Layout result;
+  for (std::int64_t r = 0; r <= d.r; ++r)
+    result.query_starts.push_back(static_cast<std::int32_t>(even ? r * (d.n / d.r) : rng.integer(0, d.n)));
+  std::sort(result.query_starts.begin(), result.query_starts.end());
+  // Most often there is no padding in front.
+  if (rng.flip(0.8)) result.query_starts.front() = 0;
+  if (rng.flip(0.3)) result.query_starts.back() = static_cast<std::int32_t>(d.n);
+  for (std::int64_t r = 0; r < d.r; ++r) {
+    const auto at = static_cast<std::size_t>(r);
+    const std::int64_t queries = result.query_starts[at + 1] - result.query_starts[at];
+    // Now and then more queries than keys, the first of which stand before them all.
+    const std::int64_t least = rng.flip(0.9) ? std::min(queries, d.capacity()) : 0;
+    std::int64_t length = full ? d.capacity() : rng.integer(least, d.capacity());
+    // Where pages end, or beside it.
+    if (!full && rng.flip(0.4))
+      length = std::clamp(hal::ceil_div(length, d.page) * d.page + rng.integer(-1, 1), least, d.capacity());
+    result.lengths.push_back(static_cast<std::int32_t>(length));
+  }
+  return result;
+}
+
+// Pages in shuffled order; what no query may look at is nonsense.
+void make_table(const PagedAttentionDims& d, std::uint64_t seed, const TensorView& into) {
+  const Layout layout = make_layout(d, seed);
+  Rng rng(mix(seed, 91));
+  std::vector<std::int32_t> pages(static_cast<std::size_t>(d.p));
+  for (std::size_t i = 0; i < pages.size(); ++i) {
+    pages[i] = static_cast<std::int32_t>(i);
+    std::swap(pages[i], pages[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(i)))]);
+  }
+  auto* table = into.as<std::int32_t>();
+  for (std::int64_t r = 0; r < d.r; ++r) {
+    const std::int64_t used = hal::ceil_div(layout.lengths[static_cast<std::size_t>(r)], d.page);
+    for (std::int64_t at = 0; at < d.m; ++at)
+      table[r * d.m + at] = at < used ? pages[static_cast<std::size_t>((r * d.m + at) % d.p)]
+                            : at % 3  ? -1
+                                      : INT32_MAX;
+  }
+}
+
+}  // namespace
+
+std::vector<Case> cases() {
+  std::vector<Case> result;
+  for (const Spec& spec : specs()) result.push_back(make(spec));
+  return result;
+}
+
+Case random_case(const CaseSeed& seed) { return make(random_spec(seed)); }
+
+void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
+  const PagedAttentionDims d = paged_attention_dims(call);
+  if (index == d.sink) return fill_uniform(into, mix(seed, 92), -2, 2);
+  if (index == d.slopes) return fill_uniform(into, mix(seed, 93), 0, 0.5);
+  if (index == PagedAttentionDims::kPageTable) return make_table(d, seed, into);
+  if (index < PagedAttentionDims::kPageTable)
+    return fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
+  const Layout layout = make_layout(d, seed);
+  const auto& from = index == PagedAttentionDims::kLengths ? layout.lengths : layout.query_starts;
+  std::copy(from.begin(), from.end(), into.as<std::int32_t>());
+}
+
+}  // namespace meshloom::kernels::paged_attention_parts

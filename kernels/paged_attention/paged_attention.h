@@ -1,0 +1,71 @@
+// Attention of new tokens to the keys and values that a paged cache holds of their sequences, for decoding and serving.
+// Source: Kwon et al., Efficient Memory Management for Large Language Model Serving with PagedAttention (2023).
+#pragma once
+
+#include <algorithm>
+#include <optional>
+
+#include "kernels/flash_attention/logit.h"
+#include "kernels/flash_attention/mask.h"
+#include "kernels/program/builder.h"
+
+namespace meshloom::kernels {
+
+struct PagedAttentionOptions {
+  double scale = 0;                  // 0 = 1/sqrt(D)
+  double soft_cap = 0;               // 0 = none
+  std::optional<std::int64_t> left;  // keys in front of a query's own that it sees; none = all
+  Tensor sink, slopes;               // optional inputs, see below
+};
+
+// op "paged_attention"
+// inputs: q (N, H, D), of any float dtype, which is that of o; k_pool (P, page, KV, D) and v_pool (P, page, KV, Dv), both of one
+//   float dtype, which need not be q's; H a multiple of KV; query head h reads kv head h / (H / KV).
+//   page_table (R, M) i32, query_starts (R + 1) i32, lengths (R) i32: sequence r has lengths[r] keys, and its queries are those i
+//   with query_starts[r] <= i < query_starts[r + 1], which are its last tokens: query i stands at position
+//   p = lengths[r] - query_starts[r + 1] + i. Key j is row j mod page of page page_table[r, j / page] of either pool.
+//   Then, each where the flag of its name is set, in this order: sink (H) f32 and slopes (H) f32, as flash_attention has them.
+// attrs: scale (number); soft_cap (number > 0); left (integer >= 0): query i sees key j iff max(0, p - left) <= j <= p; without
+//   left all j <= p.
+// The logit of a visible pair: x = scale q.k; x = soft_cap tanh(x / soft_cap); x -= slopes[h] |p - j|. A sink is one more logit in
+//   every row's softmax. Arithmetic is in f32, whatever the dtypes.
+// output: o (N, H, Dv). Queries of no sequence (i < query_starts[0] or i >= query_starts[R]) have o = 0, as has one that sees no key.
+// Nothing is read of table entries of pages at which no key is visible: they may be anything. query_starts must not decrease.
+//   Whatever the integers hold, nothing outside the pools is read: an entry below 0 or of P and above stands for the nearest page
+//   there is, and keys from M page on are not seen.
+// It has no gradient.
+// FLOPs: 2 N H (D + Dv) per key, of tables that are full: M page keys, or the window's.
+Tensor paged_attention(Tensor q, Tensor k_pool, Tensor v_pool, Tensor page_table, Tensor query_starts,
+                       Tensor lengths, const PagedAttentionOptions& options = {});
+
+// What types and attributes of a call mean, decoded once for every variant.
+struct PagedAttentionDims {
+  enum Input : int { kQ, kKPool, kVPool, kPageTable, kQueryStarts, kLengths };
+
+  std::int64_t n, h, d;          // queries
+  std::int64_t p, page, kv, dv;  // pools
+  std::int64_t r, m;             // page_table
+  double scale;
+  std::int64_t left = kUnlimited;
+  double soft_cap = 0;         // 0 = none
+  int sink = -1, slopes = -1;  // indices among the call's inputs, or -1
+
+  std::int64_t group() const { return h / kv; }
+  std::int64_t capacity() const { return m * page; }  // keys that a row of the table has pages for
+  // The mask of a sequence of so many keys whose last tokens are `queries` queries.
+  AttentionMask mask(std::int64_t queries, std::int64_t length) const {
+    return {queries, std::clamp<std::int64_t>(length, 0, capacity()), length - queries, left, 0};
+  }
+  // Keys that a query sees where tables are full.
+  std::int64_t attended_keys() const {
+    return std::min(capacity(), left < kUnlimited ? left + 1 : kUnlimited);
+  }
+  // The page that an entry of the table stands for.
+  std::int64_t page_of(std::int32_t entry) const { return std::clamp<std::int64_t>(entry, 0, p - 1); }
+};
+PagedAttentionDims paged_attention_dims(const CallView& call);
+
+// The queries [begin, end) of sequence r, whatever query_starts holds.
+Range queries_of(const PagedAttentionDims& dims, const std::int32_t* query_starts, std::int64_t r);
+
+}  // namespace meshloom::kernels
