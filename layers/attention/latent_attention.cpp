@@ -43,7 +43,8 @@ void LatentAttention::Config::fields(FieldVisitor& v) {
   v("positions", positions,
     {"How the rotary parts of queries and keys are given their positions.", means("positions of queries")});
   v("cache", cache,
-    {"What is kept of earlier tokens in inference, the keys and values of each head; none: nothing, and each new "
+    {"What is kept of earlier tokens in inference, the keys and values of each head; none: nothing, and each "
+     "new "
      "token computes all again.",
      means("cache of an attention")});
 }

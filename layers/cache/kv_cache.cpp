@@ -27,11 +27,11 @@ Tensor attention(Context& ctx, KVCache* cache, Tensor q, Tensor k, Tensor v,
                  const kernels::FlashAttentionOptions& options) {
   if (!ctx.find<InferenceStep>()) return kernels::flash_attention(q, k, v, options);
   const auto refuse = [&](const std::string& found) {
-    throw NoCache(display_path(ctx.path()), "this attention must have a cache to run without earlier tokens",
+    throw NoCache(display_path(ctx.path()), "the keys and values of earlier tokens cannot be kept for it",
                   found);
   };
-  if (!cache) refuse("none");
-  if (const char* what = unsupported(options)) refuse("one with " + std::string(what));
+  if (!cache) refuse("no cache");
+  if (const char* what = unsupported(options)) refuse(what);
   Context below = ctx.child(cache->name());
   const Tensor o = cache->attend(below, tokens_of(q), tokens_of(k), tokens_of(v),
                                  {.scale = options.scale,

@@ -29,9 +29,9 @@ struct Record {
   std::map<std::string, Tensor> summaries;              // scalars (1) to report
   std::vector<std::pair<std::string, Tensor>> outputs;  // in the order of the calls
   std::map<std::string, Tensor> updates;                // path of a state -> its next value
-  Tensor rng_state;                      // the input "rng_state"; none if no call draws random numbers
+  Tensor rng_state;  // the input "rng_state"; none if no call draws random numbers
   std::vector<std::pair<Tensor, Tensor>> caches;  // see Context::cache: a cache and its next value
-  std::map<std::string, Tensor> shared;  // see Context::shared
+  std::map<std::string, Tensor> shared;           // see Context::shared
 };
 
 class Context {

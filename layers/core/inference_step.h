@@ -13,11 +13,12 @@ namespace meshloom::layers {
 // a page belongs to one sequence at a time (Kwon et al., 2023). The tensors are i32 and as the ops index_copy and
 // paged_attention take them.
 struct InferenceStep {
-  kernels::Tensor slots;         // (N): the row of the pool for the token's keys and values; negative = none
-  kernels::Tensor page_table;    // (R, pages of the longest sequence): the pages of each sequence in order
-  kernels::Tensor query_starts;  // (R + 1): the new tokens of sequence r are those from query_starts[r] to query_starts[r + 1]
-  kernels::Tensor lengths;       // (R): tokens of each sequence, the new ones included
-  std::int64_t page_size = 0, pages = 0;           // rows of a page, and pages of the pool
+  kernels::Tensor slots;       // (N): the row of the pool for the token's keys and values; negative = none
+  kernels::Tensor page_table;  // (R, pages of the longest sequence): the pages of each sequence in order
+  kernels::Tensor
+      query_starts;  // (R + 1): the new tokens of sequence r are those from query_starts[r] to query_starts[r + 1]
+  kernels::Tensor lengths;                     // (R): tokens of each sequence, the new ones included
+  std::int64_t page_size = 0, pages = 0;       // rows of a page, and pages of the pool
   kernels::DType dtype = kernels::DType::f32;  // of what is kept, where a cache does not say it itself
 };
 

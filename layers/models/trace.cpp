@@ -195,10 +195,10 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
 Traced trace_step(const Config& model, const kernels::Catalog& catalog, const StepShape& shape) {
   const auto& [tokens, sequences, rows, length, page_size, pages, dtype] = shape;
   for (const std::int64_t size : {tokens, sequences, rows, length, page_size, pages})
-    if (size < 1) throw Error("step of inference", "all of its sizes must be at least 1", std::to_string(size));
+    if (size < 1)
+      throw Error("step of inference", "all of its sizes must be at least 1", std::to_string(size));
   if (reads_source(model))
-    throw NoCache("model", "must have no encoder to run without earlier tokens",
-                  "'" + std::string(model.class_name()) + "'");
+    throw NoCache("model", "the keys and values of earlier tokens cannot be kept for it", "an encoder");
   check_size(model, 1, length, 0);
   Tracer t(model, catalog, "step");
   const auto ids = [&](const char* name, kernels::Shape of) {

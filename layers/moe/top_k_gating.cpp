@@ -36,7 +36,8 @@ void TopK::Config::fields(FieldVisitor& v) {
   v("normalize", normalize,
     {"Whether the chosen scores are divided by their sum, before a capacity drops tokens."});
   v("weight_scale", weight_scale, {"Factor on the weights of the chosen experts."});
-  v("capacity", capacity, {"The largest number of tokens of an expert; none: there is no limit. Inference with a cache has none."});
+  v("capacity", capacity,
+    {"The largest number of tokens of an expert; none: there is no limit. Inference with a cache has none."});
   v("regularizers", regularizers, {"Losses and biases that balance the load of the experts."});
 }
 

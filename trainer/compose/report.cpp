@@ -57,6 +57,10 @@ std::vector<std::string> knobs(const Plan& plan, const ComposeOptions& options,
       for (std::string& text : knobs_of(name, plan, options)) add(std::move(text));
   if (options.logits_batch > 0)
     add(fmt::format("smaller logits (now {} x {})", options.logits_batch, options.logits_sequence));
+  if (!options.decode.tokens.empty()) {
+    add(fmt::format("a shorter sequence (now {})", options.decode.length));
+    add("a cache of fewer bits (PagedCache{dtype=bf16})");
+  }
   add("a smaller model or vocabulary");
   add("a device or profile with more memory");
   return list;

@@ -14,8 +14,8 @@ enum class Step : std::uint8_t {
   apply,       // accumulation > 1: updates the parameters from the sums and clears them
   evaluate,    // the loss only
   logits,
-  decode,      // the logits of new tokens, whose caches keep what was computed of earlier ones (layers/core/inference_step.h)
-  train,  // accumulation == 1: forward, backward and update
+  decode,  // the logits of new tokens, whose caches keep what was computed of earlier ones (layers/core/inference_step.h)
+  train,   // accumulation == 1: forward, backward and update
   // Over a pipeline, instead of accumulate, of one chunk of layers and for one slot:
   forward,
   backward,

@@ -123,8 +123,7 @@ void Generator::run_decode(std::span<const std::int32_t> tokens, std::int64_t fi
   write(name + "positions", padded(position, 0));
   write(name + "segments", padded([](std::int32_t) { return 1; }, 0));
   write(name + "slots", padded(position, -1));
-  Ids pages(static_cast<std::size_t>(
-      session_->plan().persistent_types.at(name + "page_table").elements()));
+  Ids pages(static_cast<std::size_t>(session_->plan().persistent_types.at(name + "page_table").elements()));
   std::iota(pages.begin(), pages.end(), 0);
   write(name + "page_table", std::move(pages));
   write(name + "query_starts", {0, count});

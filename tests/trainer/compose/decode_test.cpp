@@ -7,11 +7,13 @@
 #include <random>
 #include <span>
 
+#include "hal/math.h"
 #include "layers/cache/kv_cache.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 #include "tests/message_of.h"
 #include "tests/trainer/compose/support.h"
+#include "trainer/compose/memory/memory.h"
 
 namespace meshloom::tests {
 namespace {
@@ -55,12 +57,14 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& models() {
       {"alibi", set(kAttention + "positions", "none", set(kAttention + "distance_bias", "Alibi{}"))},
       {"sinusoidal", set("decoder.positions", "SinusoidalPosition{}", tiny_gpt2())},
       {"interleaved", with("RotaryPosition", "RotaryPosition{pairing=interleaved rotary_dims=2}")},
-      {"yarn", with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
+      {"yarn",
+       with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
       {"latent", with("Attention", "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 value_dim=3}")},
       {"shared_keys",
-       with("Stack",
-            "HeterogeneousStack{overrides=[LayerOverride{where=attention with=CrossLayerAttention{num_heads=4 "
-            "positions=RotaryPosition{}} first=1}]}")},
+       with(
+           "Stack",
+           "HeterogeneousStack{overrides=[LayerOverride{where=attention with=CrossLayerAttention{num_heads=4 "
+           "positions=RotaryPosition{}} first=1}]}")},
       {"cache_in_f16", with("PagedCache", "PagedCache{dtype=f16}")}};
   return all;
 }
@@ -85,7 +89,8 @@ class Decoding {
   Decoding(const layers::Config& model, const std::string& device, const trainer::ComposeOptions& options)
       : bench_(device), random_(7) {
     bench_.start(trainer::compose_inference(model, options, catalog(), bench_.device->info()));
-    for (std::int64_t r = 0; r < kSequences; ++r) texts_.push_back(random_batch(1, kLength, kVocabulary, r + 1).tokens);
+    for (std::int64_t r = 0; r < kSequences; ++r)
+      texts_.push_back(random_batch(1, kLength, kVocabulary, r + 1).tokens);
     // The pages of the sequences lie mixed in the pool.
     const auto pages = bench_.session->plan().persistent_types.at("decode/1/page_table").elements();
     pages_.resize(static_cast<std::size_t>(pages));
@@ -147,11 +152,12 @@ class Decoding {
 };
 
 // Parts of prompts, single tokens and mixtures of both.
-void check_steps(const layers::Config& model, const std::string& device, const trainer::ComposeOptions& options,
-                 double tolerance) {
+void check_steps(const layers::Config& model, const std::string& device,
+                 const trainer::ComposeOptions& options, double tolerance) {
   Decoding decoding(model, device, options);
   const std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> steps{
-      {9, {6, 0, 3}}, {4, {0, 4, 0}}, {9, {1, 1, 5}}, {1, {1, 0, 0}}, {4, {1, 1, 1}}, {9, {3, 5, 0}}, {4, {0, 1, 3}}};
+      {9, {6, 0, 3}}, {4, {0, 4, 0}}, {9, {1, 1, 5}}, {1, {1, 0, 0}},
+      {4, {1, 1, 1}}, {9, {3, 5, 0}}, {4, {0, 1, 3}}};
   for (const auto& [size, counts] : steps) {
     const std::vector<float> logits = decoding.step(size, counts);
     std::size_t at = 0;
@@ -204,7 +210,8 @@ TEST(DecodePlan, HasItsCachesAsAClassOfMemory) {
   bench.start(trainer::compose_inference(tiny_llama(), decode_options(), catalog(), bench.device->info()));
   const trainer::Plan& plan = bench.session->plan();
   // 3 layers, keys and values of 2 heads of 4 features, 3 pages of 5 tokens for each of 3 sequences.
-  EXPECT_EQ(plan.memory.at("cache"), 3 * 2 * 2 * 4 * 4 * 3 * 3 * kPageSize);
+  EXPECT_EQ(plan.memory.at("cache"),
+            3 * 2 * hal::round_up(2 * 4 * 4 * 3 * 3 * kPageSize, trainer::kPlacementAlignment));
   EXPECT_EQ(bench.device->allocated_bytes(), plan.peak_bytes);
   EXPECT_TRUE(plan.states.empty());
   for (const layers::ParameterInfo& parameter : plan.parameters)
@@ -233,6 +240,18 @@ TEST(DecodePlan, RefusesWhatACacheCannotDo) {
                   {.vocab = 19, .dim = 16, .layers = 1, .heads = 4, .kv_heads = 2, .ffn = 24})),
               HasSubstr("encoder"));
   EXPECT_EQ(refusal(tiny_llama()), "");
+}
+
+TEST(DecodePlan, SaysWhatWouldHelpWhenACacheDoesNotFit) {
+  hal::DeviceInfo device = build().registry.open("null")->info();
+  device.limits.memory_bytes = device.profile.memory_bytes = 1 << 20;
+  trainer::ComposeOptions options = decode_options();
+  options.logits_batch = options.logits_sequence = 0;
+  options.decode.length = 1 << 16;
+  EXPECT_THAT(
+      message_of([&] { trainer::compose_inference(tiny_llama(), options, catalog(), device); }),
+      testing::AllOf(HasSubstr("out of memory"), HasSubstr("cache "),
+                     HasSubstr("a shorter sequence (now 65536)"), HasSubstr("PagedCache{dtype=bf16}")));
 }
 
 TEST(DecodePlan, ChecksItsSizes) {

@@ -106,9 +106,10 @@ void compute_in(DType dtype, layers::Traced& traced, const kernels::Catalog& cat
   pass.run();
   // The next value of a cache has the type of the cache.
   const auto kept = [&](ValueId id) {
-    return std::any_of(program.donations.begin(), program.donations.end(), [&](const kernels::Donation& donation) {
-      return donation.output == id && program.value(donation.input).role == kernels::Role::cache;
-    });
+    return std::any_of(
+        program.donations.begin(), program.donations.end(), [&](const kernels::Donation& donation) {
+          return donation.output == id && program.value(donation.input).role == kernels::Role::cache;
+        });
   };
   for (ValueId& id : program.outputs)
     if (!kept(id)) id = pass.leaving(id);

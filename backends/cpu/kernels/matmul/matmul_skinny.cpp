@@ -75,7 +75,8 @@ void DotRows(std::int64_t n, std::int64_t k, const float* a, std::int64_t a_row,
 // and writes whole vectors of `out`, which has room for them.
 template <class Of, int M, int ROWS>
 HWY_INLINE void AddRows(std::int64_t n, const float* a, std::int64_t a_row, std::int64_t a_col,
-                        const typename Of::T* b, std::int64_t b_row, float* out, std::int64_t stride, bool first) {
+                        const typename Of::T* b, std::int64_t b_row, float* out, std::int64_t stride,
+                        bool first) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
   V factors[M][ROWS];
@@ -185,12 +186,15 @@ void run_matmul_skinny(const KernelArgs& args, std::uint32_t begin, std::uint32_
       a = wide;
     }
     HWY_DYNAMIC_DISPATCH(Skinny)
-    ({a, element(o.b, work.dtype, batch * k * n + j0 * o.b_col), work.dtype, k, o.a_row, o.a_col, o.b_row, o.b_col},
+    ({a, element(o.b, work.dtype, batch * k * n + j0 * o.b_col), work.dtype, k, o.a_row, o.a_col, o.b_row,
+      o.b_col},
      m, columns, sums, stride);
     const std::int64_t at = batch * m * n + j0;
     const Epilogue epilogue{work.activation, o.bias == nullptr ? nullptr : o.bias + j0,
-                            o.residual == nullptr ? nullptr : element(o.residual, work.result, at), work.result};
-    apply_epilogue(epilogue, m, columns, sums, stride, const_cast<std::byte*>(element(o.c, work.result, at)), n);
+                            o.residual == nullptr ? nullptr : element(o.residual, work.result, at),
+                            work.result};
+    apply_epilogue(epilogue, m, columns, sums, stride, const_cast<std::byte*>(element(o.c, work.result, at)),
+                   n);
   }
 }
 
