@@ -13,9 +13,11 @@
 #include "hal/wrappers/checked_device.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/grouped_matmul/grouped_matmul.h"
+#include "kernels/index_copy/index_copy.h"
 #include "kernels/int8_matmul/int8_matmul.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/nf4_matmul/nf4_matmul.h"
+#include "kernels/paged_attention/paged_attention.h"
 #include "tests/kernels/harness.h"
 #include "tests/kernels/planted.h"
 
@@ -306,6 +308,78 @@ void group_outer_tail(Call& call) {
   }));
 }
 
+// --- pages ---
+using Paged = kernels::PagedAttentionDims;
+Paged paged_dims(const Call& call) { return kernels::paged_attention_dims(call.view); }
+std::int32_t* integers(Tensors& inputs, int input) {
+  return inputs[static_cast<std::size_t>(input)].as<std::int32_t>();
+}
+// The last row of every page is read from the page behind.
+void page_boundary(Call& call) {
+  const Paged d = paged_dims(call);
+  const auto *table = call.input<std::int32_t>(Paged::kPageTable),
+             *lengths = call.input<std::int32_t>(Paged::kLengths);
+  call.take(call.after([&](Tensors& inputs) {
+    for (Int r = 0; r < d.r; ++r)
+      for (Int m = 0; (m + 1) * d.page < lengths[r]; ++m)
+        for (const int i : {Paged::kKPool, Paged::kVPool}) {
+          HostTensor& pool = inputs[static_cast<std::size_t>(i)];
+          const Int row = pool.type.bytes() / (d.p * d.page);
+          const auto last = [&](Int at) {
+            return pool.data.data() + (d.page_of(table[r * d.m + at]) * d.page + d.page - 1) * row;
+          };
+          std::copy_n(last(m + 1), row, last(m));
+        }
+  }));
+}
+// Of a page that is not full the row behind the last key is seen too.
+void stale_page(Call& call) {
+  const Paged d = paged_dims(call);
+  kernels::Attrs attrs = call.view.attrs;
+  if (attrs.has("left")) attrs.set("left", attrs.integer("left") + 1);
+  call.take(call.after(
+      [&](Tensors& inputs) {
+        for (Int r = 0; r < d.r; ++r) {
+          std::int32_t& length = integers(inputs, Paged::kLengths)[r];
+          if (length % d.page != 0) ++length;
+        }
+      },
+      &attrs));
+}
+void neighbours_pages(Call& call) {
+  const Paged d = paged_dims(call);
+  if (d.r < 2) return;
+  call.take(call.after([&](Tensors& inputs) {
+    std::int32_t* table = integers(inputs, Paged::kPageTable);
+    std::copy_n(table + (d.r - 2) * d.m, d.m, table + (d.r - 1) * d.m);
+  }));
+}
+// A chunk's queries see the keys of a chunk that stands at the beginning.
+void chunk_offset(Call& call) {
+  const Paged d = paged_dims(call);
+  const auto* starts = call.input<std::int32_t>(Paged::kQueryStarts);
+  call.take(call.after([&](Tensors& inputs) {
+    for (Int r = 0; r < d.r; ++r)
+      if (const std::int32_t count = starts[r + 1] - starts[r]; count > 1)
+        integers(inputs, Paged::kLengths)[r] = count;
+  }));
+}
+void last_slot(Call& call) {
+  const kernels::IndexCopyDims d = kernels::index_copy_dims(call.view);
+  call.take(call.after([&](Tensors& inputs) {
+    std::replace(integers(inputs, 2), integers(inputs, 2) + d.rows, static_cast<std::int32_t>(d.slots - 1),
+                 std::int32_t{-1});
+  }));
+}
+// Every batch row is turned by the positions of the first.
+void positions_of_the_first(Call& call) {
+  if (!call.has("positions")) return;
+  const Int batch = call.view.inputs[1].dim(0), s = call.view.inputs[1].dim(1);
+  call.take(call.after([&](Tensors& inputs) {
+    for (Int b = 1; b < batch; ++b) std::copy_n(integers(inputs, 1), s, integers(inputs, 1) + b * s);
+  }));
+}
+
 // The last code of a block's tail, an element of code 2 or more, is that of the neighbour below.
 void last_code(Call& call, int o, int codes) {
   const Int count = call.view.inputs[0].elements();
@@ -339,6 +413,13 @@ std::vector<Fault> faults() {
       {"last_query", "flash_attention_grad", last_query_gradient},
       {"stale_key", "flash_attention_grad", stale_key_gradient},
       {"lost_head", "flash_attention_grad", lost_head},
+
+      {"page_boundary", "paged_attention", page_boundary},
+      {"stale_page", "paged_attention", stale_page},
+      {"neighbours_pages", "paged_attention", neighbours_pages},
+      {"offset_of_a_chunk", "paged_attention", chunk_offset},
+      {"last_slot", "index_copy", last_slot},
+      {"positions_of_the_first_row", "rope", positions_of_the_first},
 
       {"last_row", "rms_norm", last_row(0, 4, 3)},
       {"tail_of_the_mean", "rms_norm",

@@ -1,5 +1,5 @@
-// Rotary position embedding: a table of cosines and sines by position, computed once per call, then applied to every
-// head of every row.
+// Rotary position embedding: a table of cosines and sines by position, or by row where rows have positions of their own, computed
+// once per call, then applied to every head of every row.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -85,7 +85,8 @@ HWY_EXPORT(RotateInterleaved);
 
 namespace {
 
-// Binding: table (S, 2, frequencies), cosines then sines; an item is a position. Angles are reduced in
+// Bindings: table (S, 2, frequencies), cosines then sines; an item is a position; or table (B S, 2, frequencies) and positions, an
+// item is a row. Angles are reduced in
 // double, since they grow to the sequence length, where f32 has few bits left for the fraction.
 void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
@@ -93,6 +94,7 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
   const double theta = constants.real(), direction = constants.real(), slow = constants.real(),
                by_frequency = constants.real(), by_pair = constants.real(), shift = constants.real();
   const auto magnitude = static_cast<float>(constants.real());
+  const auto* positions = constants.integer() != 0 ? args.at<const std::int32_t>(1) : nullptr;
   const auto count = static_cast<std::size_t>(frequencies);
   std::vector<double> frequency(count);
   for (std::size_t p = 0; p < count; ++p) {
@@ -104,7 +106,7 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
   std::vector<std::int32_t> quadrant(count);
   const auto sin_cos = HWY_DYNAMIC_DISPATCH(SinCosOf);
   for (std::int64_t s = begin; s < end; ++s) {
-    const auto position = static_cast<double>(s + offset);
+    const auto position = static_cast<double>((positions ? positions[s] : s) + offset);
     for (std::size_t p = 0; p < count; ++p) {
       const double angle = position * frequency[p];
       const double quarters = std::nearbyint(angle * (2 / std::numbers::pi));
@@ -121,7 +123,7 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
 // Bindings x, table, y; an item is a row of heads (b, s).
 void run_rotate(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
-  const std::int64_t s_count = constants.integer(), heads = constants.integer(), d = constants.integer(),
+  const std::int64_t angles = constants.integer(), heads = constants.integer(), d = constants.integer(),
                      frequencies = constants.integer();
   const auto rotate =
       constants.integer() != 0 ? HWY_DYNAMIC_DISPATCH(RotateInterleaved) : HWY_DYNAMIC_DISPATCH(RotateHalf);
@@ -130,7 +132,7 @@ void run_rotate(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, 
   RowsOut to(args, 2, dtype);
   const std::int64_t n = heads * d;
   for (std::int64_t item = begin; item < end; ++item) {
-    const float* table = args.at(1) + item % s_count * 2 * frequencies;
+    const float* table = args.at(1) + item % angles * 2 * frequencies;
     const float* rows = from.row(item * n, n);
     float* rotated = to.row(item * n, n);
     for (std::int64_t h = 0; h < heads; ++h) {
@@ -150,11 +152,16 @@ std::int64_t frequencies_of(const kernels::CallView& call) {
   return (dims == 0 ? call.inputs[0].dim(-1) : dims) / 2;
 }
 
+// Rows of the table.
+std::int64_t angles_of(const kernels::CallView& call) {
+  const kernels::TensorType& x = call.inputs[0];
+  return kernels::rope_positions(call) ? x.dim(0) * x.dim(1) : x.dim(1);
+}
+
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
   std::string reason = refusal(call, true);
-  if (kernels::rope_positions(call)) return kernels::Fit::no("positions");
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
-  return kernels::Fit::yes({}, call.inputs[0].dim(1) * 2 * frequencies_of(call) * 4);
+  return kernels::Fit::yes({}, angles_of(call) * 2 * frequencies_of(call) * 4);
 }
 
 void encode(const kernels::EncodeArgs& args) {
@@ -162,22 +169,27 @@ void encode(const kernels::EncodeArgs& args) {
   const kernels::Attrs& attrs = args.call.attrs;
   const std::int64_t frequencies = frequencies_of(args.call);
   const kernels::RopeScaling scaling = kernels::rope_scaling(attrs);
-  record(args, "rope_table", x.dim(1), {writes(args.workspace)},
-         Constants()
-             .integer(frequencies)
-             .integer(attrs.integer("offset"))
-             .real(attrs.number("theta"))
-             .real(attrs.flag("inverse") ? -1 : 1)
-             .real(1 / scaling.factor)
-             .real(scaling.by_frequency)
-             .real(scaling.by_pair)
-             .real(scaling.shift)
-             .real(kernels::rope_magnitude(attrs)));
+  const std::int64_t angles = angles_of(args.call);
+  const Constants constants = Constants()
+                                  .integer(frequencies)
+                                  .integer(attrs.integer("offset"))
+                                  .real(attrs.number("theta"))
+                                  .real(attrs.flag("inverse") ? -1 : 1)
+                                  .real(1 / scaling.factor)
+                                  .real(scaling.by_frequency)
+                                  .real(scaling.by_pair)
+                                  .real(scaling.shift)
+                                  .real(kernels::rope_magnitude(attrs))
+                                  .integer(kernels::rope_positions(args.call));
+  if (kernels::rope_positions(args.call))
+    record(args, "rope_table", angles, {writes(args.workspace), reads(args.inputs[1])}, constants);
+  else
+    record(args, "rope_table", angles, {writes(args.workspace)}, constants);
   args.commands.barrier();
   record(args, "rope_rotate", x.dim(0) * x.dim(1),
          {reads(args.inputs[0]), reads(args.workspace), writes(args.outputs[0])},
          Constants()
-             .integer(x.dim(1))
+             .integer(angles)
              .integer(x.dim(2))
              .integer(x.dim(3))
              .integer(frequencies)

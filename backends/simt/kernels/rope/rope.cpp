@@ -29,8 +29,8 @@ std::array<std::int64_t, 2> extents_of(const CallView& call) {
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  if (kernels::rope_positions(call)) return Fit::no("positions");
-  const std::int64_t last = call.attrs.integer("offset") + call.inputs[0].dim(1);
+  const std::int64_t last =
+      call.attrs.integer("offset") + (kernels::rope_positions(call) ? 0 : call.inputs[0].dim(1));
   if (last > kMaxPosition) return Fit::no("positions go to " + std::to_string(last) + ", at most 2^20 here");
   return fit_packs(call, target, extents_of(call), HostForm::packs);
 }
@@ -63,10 +63,16 @@ void encode(const EncodeArgs& args) {
        std::vector{dtype_define("X_TYPE", x), define("INTERLEAVED", interleaved(args.call) ? 1 : 0),
                    define("HEADS", heads), define("AT_ONCE", at_once)})
     defines.push_back(std::move(item));
+  std::vector<hal::Binding> bindings{reads(whole_words(args.inputs[0])),
+                                     writes(whole_words(args.outputs[0]))};
+  if (kernels::rope_positions(args.call)) {
+    defines.push_back(define("POSITIONS", 1));
+    bindings.push_back(reads(args.inputs[1]));
+  }
   launch(args,
          {.kernel = "rope",
           .defines = std::move(defines),
-          .bindings = {reads(whole_words(args.inputs[0])), writes(whole_words(args.outputs[0]))},
+          .bindings = std::move(bindings),
           .constants = {hal::word(count), hal::word(x.dim(1)), hal::word(x.dim(2)), hal::word(width),
                         hal::word(dims), hal::word(attrs.integer("offset")),
                         hal::word(static_cast<float>(high)), hal::word(static_cast<float>(exponent - high)),

@@ -1,0 +1,367 @@
+// Attention over the pages of a cache. Keys come in tiles of kTile positions, counted from key 0 of their sequence, so that a query's
+// output has bits that depend on the query and the keys that it sees alone: not on the queries beside it, nor on the size of a page.
+// The rows of a tile's products are the queries of a block, each with the heads of its group.
+#include "kernels/paged_attention/paged_attention.h"
+
+#include <algorithm>
+#include <cstring>
+#include <limits>
+
+#include "backends/cpu/gemm/matmul_micro.h"
+#include "backends/cpu/gemm/matmul_scratch.h"
+#include "backends/cpu/kernels/cast.h"
+#include "backends/cpu/kernels/encode.h"
+#include "backends/cpu/kernels/flash_attention/flash_attention_vector.h"
+#include "backends/cpu/kernels/ops.h"
+
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/paged_attention/paged_attention.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "backends/cpu/gemm/matmul_math-inl.h"
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
+namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+// The running softmax over a tile of scores (rows x keys), as softmax_rows, but what is masked gets exactly 0, so that a row has the
+// same bits whether or not a tile that it sees nothing of is visited. `keys` is a multiple of 16.
+void PagedSoftmax(float* scores, std::int64_t rows, std::int64_t keys, float* row_max, float* row_sum,
+                  float* rescale) {
+  const hn::CappedTag<float, 16> d;
+  const hn::CappedTag<float, 1> one;
+  using V = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const V least = hn::Set(d, -87.0f);
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = scores + i * keys;
+    const float before = row_max[i];
+    V max = hn::Set(d, before);
+    for (std::int64_t j = 0; j < keys; j += lanes) max = hn::Max(max, hn::LoadU(d, row + j));
+    const float peak = hn::GetLane(hn::MaxOfLanes(d, max)), shift = peak < -3e38f ? 0.0f : peak;
+    V sums = hn::Zero(d);
+    for (std::int64_t j = 0; j < keys; j += lanes) {
+      const V x = hn::Sub(hn::LoadU(d, row + j), hn::Set(d, shift));
+      const V p = hn::IfThenZeroElse(hn::Lt(x, least), VectorExp(d, x));
+      sums = hn::Add(sums, p);
+      hn::StoreU(p, d, row + j);
+    }
+    const float x = before - shift;
+    rescale[i] = x < -87.0f ? 0.0f : hn::GetLane(VectorExp(one, hn::Set(one, x)));
+    row_max[i] = peak;
+    row_sum[i] = row_sum[i] * rescale[i] + hn::GetLane(hn::SumOfLanes(d, sums));
+  }
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(PagedSoftmax);
+
+namespace {
+
+using kernels::AttentionMask;
+using kernels::PagedAttentionDims;
+using kernels::Range;
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+constexpr std::int64_t kTile = 64;  // keys; part of what the bits depend on
+constexpr std::int64_t kRows = 96;  // queries times heads of a block, which stay in cache with a tile
+
+// What a dispatch's constants say.
+struct PagedWork {
+  PagedAttentionDims dims;
+  hal::DType q, pool;
+  int o;  // binding
+
+  std::int64_t block() const { return std::max<std::int64_t>(1, kRows / dims.group()); }  // queries
+  // At most so many blocks have queries, whatever query_starts holds; kv heads are items of their own.
+  std::int64_t blocks() const { return dims.r + dims.n / block(); }
+};
+
+Constants to_constants(const PagedWork& work) {
+  Constants constants;
+  for (const std::int64_t value : {work.dims.n, work.dims.h, work.dims.d, work.dims.p, work.dims.page,
+                                   work.dims.kv, work.dims.dv, work.dims.r, work.dims.m, work.dims.left,
+                                   std::int64_t{work.dims.sink}, std::int64_t{work.dims.slopes}})
+    constants.integer(value);
+  constants.real(work.dims.scale).real(work.dims.soft_cap).dtype(work.q).dtype(work.pool);
+  return constants.integer(work.o);
+}
+
+PagedWork from_constants(const KernelArgs& args) {
+  ConstantReader in(args);
+  PagedWork work{};
+  PagedAttentionDims& d = work.dims;
+  for (std::int64_t* value : {&d.n, &d.h, &d.d, &d.p, &d.page, &d.kv, &d.dv, &d.r, &d.m, &d.left})
+    *value = in.integer();
+  d.sink = static_cast<int>(in.integer());
+  d.slopes = static_cast<int>(in.integer());
+  d.scale = in.real();
+  d.soft_cap = in.real();
+  work.q = in.dtype();
+  work.pool = in.dtype();
+  work.o = static_cast<int>(in.integer());
+  return work;
+}
+
+// The rows of a pool for one kv head, wherever their pages lie.
+class Pool {
+ public:
+  Pool(const PagedWork& work, const KernelArgs& args, std::size_t binding, std::int64_t features)
+      : dims_(work.dims),
+        dtype_(work.pool),
+        data_(args.at<const std::byte>(binding)),
+        table_(args.at<const std::int32_t>(PagedAttentionDims::kPageTable)),
+        features_(features),
+        stride_(dims_.kv * features) {}
+
+  hal::DType dtype() const { return dtype_; }
+  std::int64_t stride() const { return stride_; }  // elements from one key to the next within a page
+  // Calls f(key, count, first element) for the keys of [keys.begin, keys.end) page by page.
+  template <typename F>
+  void each_run(std::int64_t r, std::int64_t kv, Range keys, F f) const {
+    for (std::int64_t j = keys.begin; j < keys.end;) {
+      const std::int64_t at = j % dims_.page, count = std::min(dims_.page - at, keys.end - j);
+      const std::int64_t page = dims_.page_of(table_[r * dims_.m + j / dims_.page]);
+      f(j, count, ((page * dims_.page + at) * dims_.kv + kv) * features_);
+      j += count;
+    }
+  }
+  // Rows of f32, `into_stride` floats apart; `into` is the place of keys.begin.
+  void gather(std::int64_t r, std::int64_t kv, Range keys, float* into, std::int64_t into_stride) const {
+    const auto size = static_cast<std::int64_t>(hal::size_of(dtype_));
+    each_run(r, kv, keys, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
+      for (std::int64_t i = 0; i < count; ++i) {
+        float* row = into + (j + i - keys.begin) * into_stride;
+        const std::byte* from = data_ + (first + i * stride_) * size;
+        if (dtype_ == hal::DType::f32)
+          std::memcpy(row, from, static_cast<std::size_t>(features_) * sizeof(float));
+        else
+          widen(from, dtype_, features_, row);
+      }
+    });
+  }
+  const float* floats(std::int64_t element) const { return reinterpret_cast<const float*>(data_) + element; }
+
+ private:
+  const PagedAttentionDims& dims_;
+  hal::DType dtype_;
+  const std::byte* data_;
+  const std::int32_t* table_;
+  std::int64_t features_, stride_;
+};
+
+// One block of queries of one kv head's group. Rows are the heads of the first query, then those of the second, and so on, so that
+// the rows that see a tile are the last ones.
+class PagedTile {
+ public:
+  PagedTile(const PagedWork& work, const KernelArgs& args)
+      : work_(work),
+        args_(args),
+        keys_(work, args, PagedAttentionDims::kKPool, work.dims.d),
+        values_(work, args, PagedAttentionDims::kVPool, work.dims.dv),
+        depth_(hal::round_up(work.dims.dv, micro_tile().columns)) {
+    const std::int64_t rows = work.block() * work.dims.group(), d = work.dims.d;
+    const auto [queries, dense, transposed, values, scores, sums, row_max, row_sum, rescale] = thread_scratch(
+        {rows * d, kTile * d, d * kTile, kTile * depth_, rows * kTile, rows * depth_, rows, rows, rows});
+    queries_ = queries, dense_ = dense, transposed_ = transposed, tile_ = values, scores_ = scores,
+    sums_ = sums, row_max_ = row_max, row_sum_ = row_sum, rescale_ = rescale;
+    std::fill_n(tile_, kTile * depth_, 0.0f);
+    std::fill_n(transposed_, d * kTile, 0.0f);
+  }
+
+  // Queries [first, first + count) of those of sequence r, which begin at query `begin`.
+  void run(std::int64_t r, std::int64_t kv, const AttentionMask& mask, std::int64_t begin, std::int64_t first,
+           std::int64_t count) {
+    r_ = r, kv_ = kv, mask_ = mask, first_ = first, count_ = count;
+    load(begin + first);
+    const Range seen = mask.keys(first, first + count);
+    for (std::int64_t k0 = seen.begin / kTile * kTile; k0 < seen.end; k0 += kTile)
+      tile(k0, {std::max(k0, seen.begin), std::min(k0 + kTile, seen.end)});
+    store(begin + first);
+  }
+
+ private:
+  std::int64_t group() const { return work_.dims.group(); }
+
+  void load(std::int64_t query) {
+    const PagedAttentionDims& d = work_.dims;
+    const std::int64_t row = group() * d.d, rows = count_ * group();
+    for (std::int64_t i = 0; i < count_; ++i) {
+      const std::int64_t at = ((query + i) * d.h + kv_ * group()) * d.d;
+      widen(args_.at<const std::byte>(PagedAttentionDims::kQ) +
+                at * static_cast<std::int64_t>(hal::size_of(work_.q)),
+            work_.q, row, queries_ + i * row);
+    }
+    scaled_copy(queries_, queries_, rows * d.d, static_cast<float>(d.scale));
+    // A sink is a first logit without a value.
+    for (std::int64_t i = 0; i < rows; ++i)
+      row_max_[i] =
+          d.sink < 0 ? -kInfinity : args_.at(static_cast<std::size_t>(d.sink))[kv_ * group() + i % group()];
+    std::fill_n(row_sum_, rows, d.sink < 0 ? 0.0f : 1.0f);
+    std::fill_n(sums_, rows * depth_, 0.0f);
+  }
+
+  // The keys of [shown.begin, shown.end) as columns of the tile from k0 on.
+  void load_keys(std::int64_t k0, Range shown) {
+    const std::int64_t d = work_.dims.d;
+    constexpr std::int64_t kWhole = 16;  // rows that are transposed at a time
+    if (keys_.dtype() == hal::DType::f32 && work_.dims.page % kWhole == 0) {
+      keys_.each_run(r_, kv_, shown, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
+        transpose(keys_.floats(first), keys_.stride(), count, d, transposed_ + (j - k0), kTile);
+      });
+      return;
+    }
+    keys_.gather(r_, kv_, shown, dense_, d);
+    transpose(dense_, d, shown.end - shown.begin, d, transposed_ + (shown.begin - k0), kTile);
+  }
+
+  // Rows of values that nobody sees are zeros: what lies there may be anything, and 0 times that be no number.
+  void load_values(std::int64_t k0, Range shown) {
+    std::fill_n(tile_, (shown.begin - k0) * depth_, 0.0f);
+    values_.gather(r_, kv_, shown, tile_ + (shown.begin - k0) * depth_, depth_);
+    std::fill_n(tile_ + (shown.end - k0) * depth_, (k0 + kTile - shown.end) * depth_, 0.0f);
+  }
+
+  void tile(std::int64_t k0, Range shown) {
+    const PagedAttentionDims& d = work_.dims;
+    load_keys(k0, shown);
+    load_values(k0, shown);
+    // Queries in front of the tile see nothing of it, and those whose window has passed it.
+    const std::int64_t skip = std::max<std::int64_t>(0, mask_.queries(k0).begin - first_),
+                       queries = std::min(count_, mask_.queries(shown.end - 1).end - first_) - skip,
+                       row = skip * group(), rows = queries * group();
+    if (queries <= 0) return;
+    float* scores = scores_ + row * kTile;
+    micro_gemm(rows, kTile, d.d, plain_a(queries_ + row * d.d, d.d, 1), plain_b(transposed_, kTile), scores,
+               kTile, false);
+    if (d.soft_cap > 0) cap_scores(scores, nullptr, rows, kTile, kTile, static_cast<float>(d.soft_cap));
+    if (d.slopes >= 0)
+      for (std::int64_t g = 0; g < group(); ++g)
+        bias_scores(scores + g * kTile, queries, kTile, group() * kTile,
+                    args_.at(static_cast<std::size_t>(d.slopes))[kv_ * group() + g],
+                    first_ + skip + mask_.offset - k0, 1, -1);
+    for (std::int64_t i = 0; i < queries; ++i) {
+      const Range keys = mask_.window(first_ + skip + i);
+      const std::int64_t begin = std::clamp<std::int64_t>(keys.begin - k0, 0, kTile),
+                         end = std::clamp<std::int64_t>(keys.end - k0, begin, kTile);
+      if (begin == 0 && end == kTile) continue;
+      for (std::int64_t g = 0; g < group(); ++g) {
+        float* at = scores + (i * group() + g) * kTile;
+        std::fill(at, at + begin, -kInfinity);
+        std::fill(at + end, at + kTile, -kInfinity);
+      }
+    }
+    HWY_DYNAMIC_DISPATCH(PagedSoftmax)(scores, rows, kTile, row_max_ + row, row_sum_ + row, rescale_ + row);
+    scale_rows(sums_ + row * depth_, rows, depth_, depth_, rescale_ + row);
+    micro_gemm(rows, depth_, kTile, plain_a(scores, kTile, 1), plain_b(tile_, depth_), sums_ + row * depth_,
+               depth_, true);
+  }
+
+  void store(std::int64_t query) {
+    const PagedAttentionDims& d = work_.dims;
+    const auto size = static_cast<std::int64_t>(hal::size_of(work_.q));
+    for (std::int64_t i = 0; i < count_ * group(); ++i) {
+      float* sums = sums_ + i * depth_;
+      scaled_copy(sums, sums, d.dv, row_max_[i] > -kInfinity ? 1.0f / row_sum_[i] : 0.0f);
+      const std::int64_t at = ((query + i / group()) * d.h + kv_ * group() + i % group()) * d.dv;
+      std::byte* into = args_.at<std::byte>(static_cast<std::size_t>(work_.o)) + at * size;
+      if (work_.q == hal::DType::f32)
+        std::memcpy(into, sums, static_cast<std::size_t>(d.dv) * sizeof(float));
+      else
+        narrow(sums, d.dv, work_.q, into);
+    }
+  }
+
+  const PagedWork& work_;
+  const KernelArgs& args_;
+  Pool keys_, values_;
+  std::int64_t depth_;  // features of values, padded to whole panels
+  std::int64_t r_ = 0, kv_ = 0, first_ = 0, count_ = 0;
+  AttentionMask mask_;
+  float *queries_, *dense_, *transposed_, *tile_, *scores_, *sums_, *row_max_, *row_sum_, *rescale_;
+};
+
+// The outputs of queries of no sequence.
+void clear_padding(const PagedWork& work, const KernelArgs& args) {
+  const auto* starts = args.at<const std::int32_t>(PagedAttentionDims::kQueryStarts);
+  const std::int64_t row = work.dims.h * work.dims.dv * static_cast<std::int64_t>(hal::size_of(work.q));
+  const std::int64_t begin = std::clamp<std::int64_t>(starts[0], 0, work.dims.n),
+                     end = std::clamp<std::int64_t>(starts[work.dims.r], begin, work.dims.n);
+  std::byte* o = args.at<std::byte>(static_cast<std::size_t>(work.o));
+  std::memset(o, 0, static_cast<std::size_t>(begin * row));
+  std::memset(o + end * row, 0, static_cast<std::size_t>((work.dims.n - end) * row));
+}
+
+// An item is a block of queries of a kv head; the last one clears the padding. The later blocks of a sequence, which see the most
+// keys, come first.
+void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const PagedWork work = from_constants(args);
+  const PagedAttentionDims& d = work.dims;
+  PagedTile tile(work, args);
+  const auto* starts = args.at<const std::int32_t>(PagedAttentionDims::kQueryStarts);
+  const auto* lengths = args.at<const std::int32_t>(PagedAttentionDims::kLengths);
+  for (std::int64_t item = begin; item < end; ++item) {
+    if (item == work.blocks() * d.kv) {
+      clear_padding(work, args);
+      continue;
+    }
+    std::int64_t block = item / d.kv;
+    for (std::int64_t r = 0; r < d.r; ++r) {
+      const Range queries = kernels::queries_of(d, starts, r);
+      const std::int64_t count = queries.end - queries.begin,
+                         blocks = count > 0 ? hal::ceil_div(count, work.block()) : 0;
+      if (block >= blocks) {
+        block -= blocks;
+        continue;
+      }
+      const std::int64_t first = (blocks - 1 - block) * work.block();
+      tile.run(r, item % d.kv, d.mask(count, lengths[r]), queries.begin, first,
+               std::min(work.block(), count - first));
+      break;
+    }
+  }
+}
+
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
+  std::string reason = refusal(call, true);
+  if (!reason.empty()) return kernels::Fit::no(std::move(reason));
+  return kernels::Fit::yes({{"tile_k", kTile}});
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const PagedWork work{
+      kernels::paged_attention_dims(args.call), args.call.inputs[PagedAttentionDims::kQ].dtype,
+      args.call.inputs[PagedAttentionDims::kKPool].dtype, static_cast<int>(args.inputs.size())};
+  std::vector<hal::Binding> bindings;
+  for (const hal::Binding& input : args.inputs) bindings.push_back(reads(input));
+  bindings.push_back(writes(args.outputs[0]));
+  record_dispatch(args, "paged_attention", grid(work.blocks() * work.dims.kv + 1, 1, 1), bindings,
+                  to_constants(work).words());
+}
+
+}  // namespace
+
+Ops paged_attention_ops() {
+  return {{{"paged_attention", run}},
+          {{"paged_attention",
+            {{.name = "pages",
+              .about = "keys in tiles gathered from their pages, for a block of queries and all heads of a "
+                       "group; a query's bits "
+                       "depend on no other query",
+              .fit = fit,
+              .encode = encode,
+              .low_precision = true}}}}};
+}
+
+}  // namespace meshloom::backends::cpu
+#endif
