@@ -82,10 +82,13 @@ void encode(const EncodeArgs& args) {
   for (hal::Define& item :
        std::vector{dtype_define("Q_TYPE", args.call.inputs[PagedAttentionDims::kQ]),
                    dtype_define("POOL_TYPE", args.call.inputs[PagedAttentionDims::kKPool]), define("D", d.d),
-                   define("DV", d.dv), define("HEADS", shape.heads), define("KEYS", shape.keys),
-                   define("SINK", d.sink >= 0), define("SLOPES", d.slopes >= 0),
-                   define("WINDOW", d.left < kernels::kUnlimited), define("SOFT_CAP", d.soft_cap > 0)})
+                   define("DV", d.dv), define("GROUP", d.group()), define("HEADS", shape.heads),
+                   define("KEYS", shape.keys)})
     defines.push_back(std::move(item));
+  const std::int64_t left = d.left < kernels::kUnlimited
+                                ? std::min<std::int64_t>(d.left, std::numeric_limits<std::int32_t>::max())
+                                : -1;
+  const std::int64_t present = (d.sink >= 0 ? 1 : 0) | (d.slopes >= 0 ? 2 : 0);
   const auto words = [&](std::size_t index) { return reads(whole_words(args.inputs[index])); };
   launch(args,
          {.kernel = "paged_attention",
@@ -96,9 +99,8 @@ void encode(const EncodeArgs& args) {
                        words(PagedAttentionDims::kVPool), input(PagedAttentionDims::kPageTable),
                        input(PagedAttentionDims::kQueryStarts), input(PagedAttentionDims::kLengths),
                        modifiers, writes(whole_words(args.outputs[0]))},
-          .constants = {hal::word(d.n), hal::word(d.h), hal::word(d.kv), hal::word(d.page), hal::word(d.p),
-                        hal::word(d.r), hal::word(d.m),
-                        hal::word(std::min<std::int64_t>(d.left, std::numeric_limits<std::int32_t>::max())),
+          .constants = {hal::word(d.n), hal::word(d.kv), hal::word(d.page), hal::word(d.p), hal::word(d.r),
+                        hal::word(d.m), hal::word(left), hal::word(present),
                         hal::word(static_cast<float>(d.scale)), hal::word(static_cast<float>(d.soft_cap))}});
 }
 
