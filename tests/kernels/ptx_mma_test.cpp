@@ -174,7 +174,7 @@ TEST_F(PtxMma, EveryTileAndTransposeEqualsTheReference) {
 }
 
 TEST_F(PtxMma, WrongInstructionsAreFound) {
-  for (const int wrong : {2, 3, 4}) {
+  for (const int wrong : {2, 3, 4, 5}) {
     const auto device = open(wrong);
     for (const int transposes : {0, 1, 2, 3}) {
       if (!has_turn(transposes, 4, wrong)) continue;

@@ -31,8 +31,10 @@ std::int64_t shared_bytes(const MatrixTile& tile) {
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
   std::vector<MatrixTile> all = simt::matrix_tiles(target, shape_of(in), kWarp, shared_bytes);
   std::erase_if(all, [](const MatrixTile& tile) {
-    // A load from workgroup memory gives a lane its part of 32 rows or columns, and of 32 steps along K.
-    const bool whole = tile.fm % 2 == 0 && tile.fn % 4 == 0 && tile.bk == 32;
+    // A load gives a warp 16 columns of B; a round of stores fills eight rows of a tile at least (see PLACE). Tiles of 16 rows
+    // would read B too often.
+    const bool whole = tile.fm % 2 == 0 && tile.fn % 2 == 0 && tile.bk == 32 &&
+                       tile.workgroup() >= std::max(tile.bm(), tile.bn());
     // What is on its way stands in registers beside the sums: by what the assembler spills.
     constexpr std::int64_t kMaxBytes = 128;
     return !whole || 2 * (tile.bm() + tile.bn()) * tile.bk > kMaxBytes * tile.workgroup();
@@ -78,9 +80,10 @@ void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const hal::DType in = args.call.inputs[0].dtype;
   const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
-  simt::launch_product(
-      args, d, tile,
-      {.kernel = "matmul_ptx_mma", .defines = {simt::define("AB_TYPE", simt::dtype_code(in))}});
+  simt::launch_product(args, d, tile,
+                       {.kernel = "matmul_ptx_mma",
+                        .defines = {simt::define("AB_TYPE", simt::dtype_code(in)),
+                                    simt::define("WHOLE_STEPS", d.k % tile.bk == 0)}});
 }
 
 }  // namespace

@@ -20,22 +20,27 @@
 #define BN (SUBGROUPS_N * MATRICES_N * MATRIX_N)
 #define WORDS (BK / 8)
 #define PAIRS (BK / 2)
-// A whose rows are those of K is turned, and so is B.
+// A whose rows are those of K is turned, and so is B. MATRIX_A, MATRIX_B: words from one matrix of a tile to the next, by which the
+// compiler sees that their places differ by constants.
 #define TURN_A TRANS_A
 #define TURN_B (1 - TRANS_B)
 #if TURN_A
 #define TILE_A TURNED_WORDS(BM, WORDS, MATRIX_M)
 #define ROW_OF_A(row) TURNED_ROW(row, WORDS, MATRIX_M)
+#define MATRIX_A (MATRIX_M * ROW_STRIDE(WORDS) + 2)
 #else
 #define TILE_A (BM * ROW_STRIDE(WORDS))
 #define ROW_OF_A(row) ((row) * ROW_STRIDE(WORDS))
+#define MATRIX_A (MATRIX_M * ROW_STRIDE(WORDS))
 #endif
 #if TURN_B
 #define TILE_B TURNED_WORDS(BN, WORDS, MATRIX_N)
 #define ROW_OF_B(row) TURNED_ROW(row, WORDS, MATRIX_N)
+#define MATRIX_B (MATRIX_N * ROW_STRIDE(WORDS) + 2)
 #else
 #define TILE_B (BN * ROW_STRIDE(WORDS))
 #define ROW_OF_B(row) ((row) * ROW_STRIDE(WORDS))
+#define MATRIX_B (MATRIX_N * ROW_STRIDE(WORDS))
 #endif
 // The sums of a subgroup go through workgroup memory by strips of MATRIX_M rows, in words of four.
 #define STRIP_STRIDE (MATRICES_N * MATRIX_N / 4 + 1)
@@ -48,16 +53,21 @@
 #define UNITS(turned, side) (turned != 0 ? TURNED_UNITS(PAIRS, (side) / 8) : (side) * WORDS)
 #define EACH(turned, side) ((UNITS(turned, side) + WG_X - 1) / WG_X)
 #define HELD(turned, side) (EACH(turned, side) * (1 + turned))
-// The place of the invocation's load e: x is a row of the tile, or the first of eight; y the step of K.
+// The place of the invocation's load e: x is a row of the tile, or the first of eight; y the step of K. Invocations are counted by
+// subgroups, so that where a whole one has no load the compiler sees it.
 FN ivec2 place_of(int e, int turned, int side) {
-  uint at = uint(LOCAL_ID(0)) + uint(e * WG_X);
+  uint at = gl_SubgroupID * uint(LANES_OF_SUBGROUP) + gl_SubgroupInvocationID + uint(e * WG_X);
   if (UNITS(turned, side) % WG_X != 0) at = min(at, uint(UNITS(turned, side) - 1));
   if (turned == 0) return ivec2(at / uint(WORDS), at % uint(WORDS) * 8u);
   ivec2 unit = turned_unit(at, uint(PAIRS), uint(side / 8));
   return ivec2(unit.y * 8, unit.x * 2);
 }
-#define IS_OWN(e, turned, side, row) \
-  ((UNITS(turned, side) % WG_X == 0 || LOCAL_ID(0) + e * WG_X < UNITS(turned, side)) && ((side) % 32 == 0 || row < side))
+#define IS_OWN(e, turned, side, row)                                                                          \
+  ((UNITS(turned, side) % WG_X == 0 ||                                                                        \
+    (UNITS(turned, side) % LANES_OF_SUBGROUP == 0                                                             \
+         ? own + e * (WG_X / LANES_OF_SUBGROUP) < UNITS(turned, side) / LANES_OF_SUBGROUP                      \
+         : own * LANES_OF_SUBGROUP + lane + e * WG_X < UNITS(turned, side))) &&                               \
+   ((side) % 32 == 0 || row < side))
 
 // The words of the tile that begins at step k_at, of an operand of `rows` rows of M or N, of which the tile's first is r0. `first` has
 // the word of each load at step 0, for whole steps that at its own step: then the loop adds only what is the same for all.
@@ -91,16 +101,20 @@ FN ivec2 place_of(int e, int turned, int side) {
     }                                                                                                         \
   }
 #define OR_ZERO(word, step) (WHOLE_STEPS != 0 || (step) < k_last ? word : uvec4(0u))
-#define WRITE_TILE(held, turned, side, at, ROW_OF, k0)                                                        \
+// Where that load goes in the tile, once for all steps: the word, and the pair within it.
+#define PUT_WORD(e, turned, side, at, ROW_OF) \
+  ((at) + ROW_OF(place_of(e, turned, side).x) + QUOTIENT(place_of(e, turned, side).y, 8))
+#define PUT_PAIR(e, turned, side) REST(QUOTIENT(place_of(e, turned, side).y, 2), 4)
+#define WRITE_TILE(held, word, pair, turned, side, k0)                                                        \
   UNROLL for (int e = 0; e < EACH(turned, side); ++e) {                                                       \
     ivec2 mesh_place = place_of(e, turned, side);                                                             \
     if (IS_OWN(e, turned, side, mesh_place.x)) {                                                              \
       if (turned != 0) {                                                                                      \
         uvec4 mesh_first = OR_ZERO(held[2 * e], (k0) + mesh_place.y);                                         \
         uvec4 mesh_second = OR_ZERO(held[2 * e + 1], (k0) + mesh_place.y + 1);                                \
-        WRITE_TURNED(tiles, (at) + ROW_OF(mesh_place.x), WORDS, QUOTIENT(mesh_place.y, 2), mesh_first, mesh_second)    \
+        WRITE_TURNED(tiles, word[e], WORDS, pair[e], mesh_first, mesh_second)                                 \
       } else {                                                                                                \
-        tiles[(at) + ROW_OF(mesh_place.x) + QUOTIENT(mesh_place.y, 8)] = OR_ZERO(held[e], (k0) + mesh_place.y);        \
+        tiles[word[e]] = OR_ZERO(held[e], (k0) + mesh_place.y);                                               \
       }                                                                                                       \
     }                                                                                                         \
   }
@@ -133,6 +147,16 @@ KERNEL_BEGIN
   int first_b[EACH(TURN_B, BN)];
   UNROLL for (int e = 0; e < EACH(TURN_B, BN); ++e) first_b[e] = FIRST_WORD(e, TURN_B, BN, base_b, n0, n);
 #endif
+  int word_a[EACH(TURN_A, BM)], pair_a[EACH(TURN_A, BM)];
+  int word_b[EACH(TURN_B, BN)], pair_b[EACH(TURN_B, BN)];
+  UNROLL for (int e = 0; e < EACH(TURN_A, BM); ++e) {
+    word_a[e] = PUT_WORD(e, TURN_A, BM, 0, ROW_OF_A);
+    pair_a[e] = PUT_PAIR(e, TURN_A, BM);
+  }
+  UNROLL for (int e = 0; e < EACH(TURN_B, BN); ++e) {
+    word_b[e] = PUT_WORD(e, TURN_B, BN, TILE_A, ROW_OF_B);
+    pair_b[e] = PUT_PAIR(e, TURN_B, BN);
+  }
   uvec4 next_a[HELD(TURN_A, BM)];
   uvec4 next_b[HELD(TURN_B, BN)];
   MatrixSum sums[MATRICES_M * MATRICES_N];
@@ -144,8 +168,8 @@ KERNEL_BEGIN
   for (int k0 = k_first; k0 < k_last; k0 += BK) {
     BARRIER();
     // Steps from k_last on are zeros; rows beyond M and N are not written to C.
-    WRITE_TILE(next_a, TURN_A, BM, 0, ROW_OF_A, k0)
-    WRITE_TILE(next_b, TURN_B, BN, TILE_A, ROW_OF_B, k0)
+    WRITE_TILE(next_a, word_a, pair_a, TURN_A, BM, k0)
+    WRITE_TILE(next_b, word_b, pair_b, TURN_B, BN, k0)
     BARRIER();
     k_next = WHOLE_STEPS != 0 ? IMIN(k0 + BK, k - BK) : k0 + BK;
     FETCH_A(k_next)
@@ -156,9 +180,9 @@ KERNEL_BEGIN
       MatrixA x[MATRICES_M];
       MatrixB y[MATRICES_N];
       UNROLL for (int i = 0; i < MATRICES_M; ++i)
-        coopMatLoadNV(x[i], tiles, ROW_OF_A(m_own + i * MATRIX_M) + j / 8, ROW_STRIDE(WORDS), false);
+        coopMatLoadNV(x[i], tiles, ROW_OF_A(m_own) + i * MATRIX_A + j / 8, ROW_STRIDE(WORDS), false);
       UNROLL for (int i = 0; i < MATRICES_N; ++i)
-        coopMatLoadNV(y[i], tiles, TILE_A + ROW_OF_B(n_own + i * MATRIX_N) + j / 8, ROW_STRIDE(WORDS), true);
+        coopMatLoadNV(y[i], tiles, TILE_A + ROW_OF_B(n_own) + i * MATRIX_B + j / 8, ROW_STRIDE(WORDS), true);
       UNROLL for (int r = 0; r < MATRICES_M; ++r)
         UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
     }
