@@ -101,6 +101,12 @@ TEST(XeListing, AWaitBeforeTheProductsIsExposed) {
   EXPECT_EQ(main_of(xe::inspect_loops(xe::parse_listing(early, 8))).exposed_waits, 1);
 }
 
+TEST(XeListing, AMessageWaitsForTheOneThatHadItsScoreboard) {
+  std::string early = without(kXe, "$12.dst,");
+  early.replace(early.find("{A@2,$0}"), 8, "{A@2,$12}");
+  EXPECT_EQ(main_of(xe::inspect_loops(xe::parse_listing(early, 8))).exposed_waits, 1);
+}
+
 TEST(XeListing, MessagesOfEveryFormAreRead) {
   const auto loads = [](const std::string& line) {
     return xe::inspect_loops(xe::parse_listing("_main:\n" + line + "\n", 16)).at(0).device_loads;

@@ -140,7 +140,8 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   if (!info.is_cpu)
     limits.subgroup = contains(info.vendor, "NVIDIA") ? 32 : contains(info.vendor, "Intel") ? 16 : 64;
   for (const char* word : {"cl_khr_fp16", "cl_khr_fp64", "cl_khr_subgroups", "cl_khr_int64_base_atomics",
-                           "cl_khr_integer_dot_product", "cl_khr_il_program", "cl_khr_command_buffer"})
+                           "cl_khr_integer_dot_product", "cl_khr_il_program", "cl_khr_command_buffer",
+                           "cl_intel_required_subgroup_size"})
     if (has_word(extensions, word)) info.features.emplace_back(word);
   info.features.emplace_back("f16-storage");  // vload_half and vstore_half are core functions
   if (number<cl_bool>(device, CL_DEVICE_HOST_UNIFIED_MEMORY)) info.features.emplace_back("unified-memory");

@@ -95,8 +95,10 @@ void read_scoreboards(Instruction& one, std::string_view text) {
     const std::string_view suffix = end == std::string_view::npos ? "" : behind.substr(end);
     if (suffix.starts_with(".dst") || all_of_sync)
       one.work.waits_for.push_back(board);
-    else if (!suffix.starts_with(".src") && one.unit != Unit::wait && one.unit != Unit::vector)
+    else if (!suffix.starts_with(".src") && one.unit != Unit::wait && one.unit != Unit::vector) {
+      one.work.waits_for.push_back(board);  // it can be set again only when the message that had it has come
       one.work.sets_scoreboard = board;
+    }
   }
 }
 

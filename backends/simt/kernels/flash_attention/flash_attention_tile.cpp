@@ -64,14 +64,17 @@ double tile_iterations(const AttentionDims& d, const Tile& tile, bool backward) 
 }
 
 // Registers hold rows x (columns + 4 x vectors) numbers, so that wide heads are spread over more invocations. The compilers of
-// OpenCL drivers have room for four vectors per row. A smaller workgroup takes less of its memory.
+// OpenCL drivers have room for four vectors per row, and Intel's, whose subgroups are narrow, for two; more invocations then
+// share as many rows. A smaller workgroup takes less of its memory.
 Tile tile_for(const AttentionDims& d, const hal::DeviceInfo& target, bool backward) {
   std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
   const auto sums = [&](std::int64_t width) { return ceil_div(ceil_div(width, 4), spread); };
+  const bool narrow = !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
   if (target.backend == "opencl" && backward)
-    while (sums(d.d) + sums(d.dv) > 4) spread *= 2;
+    while (sums(d.d) + sums(d.dv) > (narrow ? 2 : 4)) spread *= 2;
   Tile tile{};
-  for (std::int64_t workgroup = std::max<std::int64_t>(128, 8 * spread);
+  const std::int64_t least = target.backend == "opencl" && backward && narrow ? 256 : 128;
+  for (std::int64_t workgroup = std::max<std::int64_t>(least, 8 * spread);
        workgroup >= 16 && workgroup >= spread; workgroup /= 2) {
     tile = {workgroup, 4, 4, spread};
     if (workgroup <= max_invocations(target) && tile.shared_bytes(d) <= workgroup_bytes(target)) break;

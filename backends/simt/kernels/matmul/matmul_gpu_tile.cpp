@@ -37,6 +37,8 @@ struct Tile {
 // The largest first. Large tiles read less; small tiles leave work for every core.
 constexpr Tile kTiles[] = {
     {128, 128, 16, 8, 8}, {64, 128, 16, 8, 8}, {64, 64, 16, 4, 4}, {32, 64, 16, 4, 4}, {32, 32, 16, 4, 4}};
+// With that of GPUs whose subgroups share rows.
+constexpr Tile kSharedTiles[] = {{256, 128, 16, 8, 8}, kTiles[0], kTiles[1], kTiles[2], kTiles[3], kTiles[4]};
 // On CPU drivers every invocation at a barrier costs time: few invocations with large register blocks.
 constexpr Tile kHostTiles[] = {{64, 64, 16, 8, 8}, {32, 32, 16, 8, 4}, {16, 16, 16, 4, 4}};
 
@@ -48,13 +50,36 @@ bool fits(const hal::DeviceInfo& target, const Tile& tile, TileUse use) {
          tile.workgroup() <= max_invocations(target);
 }
 
-std::span<const Tile> tiles_for(const hal::DeviceInfo& target) {
+// The subgroups that kernels may ask for where subgroups are narrow: those of all Intel's GPUs.
+constexpr std::int64_t kSubgroup = 16;
+static_assert(kSharedTiles[0].bn / kSharedTiles[0].tn % kSubgroup == 0, "its invocations have the same rows");
+
+bool has_narrow_subgroups(const hal::DeviceInfo& target) {
+  return !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
+}
+
+bool shares_rows(const hal::DeviceInfo& target) {
+  return target.backend == "opencl" && has_narrow_subgroups(target) && target.has("cl_khr_subgroups") &&
+         target.has("cl_intel_required_subgroup_size");
+}
+
+// Of the largest tile only, and not beside NF4's codes: with more loads under way per invocation ocloc 22.43 spills.
+bool shares_rows(const Tile& tile, const hal::DeviceInfo& target) {
+  return shares_rows(target) && tile.bm == kSharedTiles[0].bm;
+}
+
+std::span<const Tile> tiles_for(const hal::DeviceInfo& target, TileUse use) {
   if (target.is_cpu) return kHostTiles;
+  if (shares_rows(target) && use.more_per_column == 0) return kSharedTiles;
   return kTiles;
 }
 
 std::map<std::string, std::int64_t> params_of(const Tile& tile) {
   return {{"bm", tile.bm}, {"bn", tile.bn}, {"bk", tile.bk}, {"tm", tile.tm}, {"tn", tile.tn}};
+}
+
+Tile tile_of(const std::map<std::string, std::int64_t>& p) {
+  return {p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
 }
 
 std::string unsupported_operands(const CallView& call, const hal::DeviceInfo& target) {
@@ -65,7 +90,7 @@ std::string unsupported_operands(const CallView& call, const hal::DeviceInfo& ta
 bool is_expanded(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target) {
   const auto found = params.find("expanded");
   if (found != params.end()) return found->second != 0;
-  return !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
+  return has_narrow_subgroups(target);
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
@@ -93,7 +118,7 @@ std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInf
     }
     for (Fit& fit : product_alternatives(params, d, target, tiles)) result.push_back(std::move(fit));
   };
-  for (const Tile& tile : tiles_for(target)) add(params_of(tile), tile);
+  for (const Tile& tile : tiles_for(target, use)) add(params_of(tile), tile);
   // What CPU drivers do only where it is asked for, so that tests run it.
   if (!target.is_cpu) return result;
   const bool plain = use.row_groups == 0 && use.more_per_column == 0;
@@ -109,14 +134,16 @@ std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInf
 bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target) {
   const auto found = params.find("prefetch");
   if (found != params.end()) return found->second != 0;
-  // CPU drivers hold what is live at a barrier in memory, and GPUs of narrow subgroups have no registers left beside the sums.
-  return !target.is_cpu && (target.limits.subgroup == 0 || target.limits.subgroup >= 32);
+  // CPU drivers hold what is live at a barrier in memory, and GPUs of narrow subgroups have no registers left beside the sums,
+  // unless subgroups share rows.
+  if (has_narrow_subgroups(target)) return shares_rows(tile_of(params), target);
+  return !target.is_cpu;
 }
 
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
   const std::int64_t rows = use.row_groups > 0 ? ceil_div(d.m, use.row_groups) : d.m;
   const Tile* chosen = nullptr;
-  for (const Tile& tile : tiles_for(target)) {
+  for (const Tile& tile : tiles_for(target, use)) {
     if (!fits(target, tile, use)) continue;
     if (chosen) {
       const std::array<std::int64_t, 3> groups = chosen->groups(d, use.row_groups);
@@ -138,7 +165,7 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use
 
 void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, TileUse use) {
   const auto& p = args.choice.params;
-  const Tile tile{p.at("bm"), p.at("bn"), p.at("bk"), p.at("tm"), p.at("tn")};
+  const Tile tile = tile_of(p);
   const hal::DType dtype = args.call.inputs[0].dtype;
   own.kernel = "matmul_gpu_tile";
   for (hal::Define& item : std::vector<hal::Define>{
@@ -151,6 +178,10 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, Ti
            define("PREFETCH", gpu_tile_prefetches(p, args.device.info())),
            define("EXPANDED", is_expanded(p, args.device.info()))})
     own.defines.push_back(std::move(item));
+  if (shares_rows(tile, args.device.info())) {
+    own.defines.push_back(define("SUBGROUP", kSubgroup));
+    own.defines.push_back({"MOST_REGISTERS", "1"});
+  }
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d, use.row_groups));
   launch_product(args, d, own);
