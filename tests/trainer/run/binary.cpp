@@ -46,9 +46,9 @@ Outcome meshloom(const std::string& arguments, const std::string& before) {
   const bool no_driver = arguments.find("--device cpu") != std::string::npos ||
                          arguments.find("--device null") != std::string::npos;
   const std::string options = std::string("quarantine_size_mb=1:detect_leaks=") + (no_driver ? "1" : "0");
-  const std::string command = "(export ASAN_OPTIONS=" + options + "; " + before + " " + MESHLOOM_BINARY +
-                              " " + arguments + ") >" + scratch.path("out") + " 2>" + scratch.path("err") +
-                              " </dev/null";
+  const std::string command = "(export ASAN_OPTIONS=" + options + "${ASAN_OPTIONS:+:$ASAN_OPTIONS}; " +
+                              before + " " + MESHLOOM_BINARY + " " + arguments + ") >" + scratch.path("out") +
+                              " 2>" + scratch.path("err") + " </dev/null";
   const int status = std::system(command.c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);

@@ -92,8 +92,9 @@ Fit few_rows_fit(const CallView& call, const hal::DeviceInfo& target) {
   if (d.m > most)
     return Fit::no("takes at most " + std::to_string(most) + " rows, not " + std::to_string(d.m));
   if (d.columns % kCodes != 0 || d.block % kCodes != 0)
-    return Fit::no("reads 32 weights at a time, which must divide rows of weights and blocks; here are rows of " +
-                   std::to_string(d.columns) + " and blocks of " + std::to_string(d.block));
+    return Fit::no(
+        "reads 32 weights at a time, which must divide rows of weights and blocks; here are rows of " +
+        std::to_string(d.columns) + " and blocks of " + std::to_string(d.block));
   if (max_invocations(target) < kFewWidth)
     return Fit::no("needs workgroups of " + std::to_string(kFewWidth) + " invocations");
   const FewRows few = few_rows_of(d, target);
@@ -110,17 +111,20 @@ void encode_few_rows(const EncodeArgs& args) {
   const std::int64_t blocks = kernels::nf4::blocks(d.columns, d.block);
   std::vector<hal::Binding> bindings{reads(whole_words(args.inputs[2]))};
   if (d.steps >= 0) bindings.push_back(reads(args.inputs[3]));
-  launch_product(
-      args, matmul_of(d),
-      {.kernel = "nf4_few_rows",
-       .defines = {{"NF4", d.steps >= 0 ? "2" : "1"}, define("TRANS_B", d.trans_b), define("ROWS", d.m),
-                   define("ACROSS", few.across), define("HELD", few.held), define("WIDE_A", d.k % 4 == 0),
-                   define("WIDE_SCALES", d.steps < 0 && !d.trans_b && blocks % 4 == 0)},
-       .width = static_cast<std::uint32_t>(kFewWidth),
-       .groups = matmul_groups(few.tiles(d).groups),
-       .bindings = bindings,
-       .constants = {hal::word(kernels::nf4::row_bytes(d.columns) / 4), hal::word(blocks),
-                     hal::word(d.block)}});
+  launch_product(args, matmul_of(d),
+                 {.kernel = "nf4_few_rows",
+                  .defines = {{"NF4", d.steps >= 0 ? "2" : "1"},
+                              define("TRANS_B", d.trans_b),
+                              define("ROWS", d.m),
+                              define("ACROSS", few.across),
+                              define("HELD", few.held),
+                              define("WIDE_A", d.k % 4 == 0),
+                              define("WIDE_SCALES", d.steps < 0 && !d.trans_b && blocks % 4 == 0)},
+                  .width = static_cast<std::uint32_t>(kFewWidth),
+                  .groups = matmul_groups(few.tiles(d).groups),
+                  .bindings = bindings,
+                  .constants = {hal::word(kernels::nf4::row_bytes(d.columns) / 4), hal::word(blocks),
+                                hal::word(d.block)}});
 }
 
 void encode_unpack(const EncodeArgs& args) {
@@ -142,11 +146,12 @@ void encode_unpack(const EncodeArgs& args) {
 std::vector<kernels::OpVariants> nf4_matmul_ops() {
   return {
       {"nf4_matmul",
-       {kernels::Variant{.name = "few_rows",
-                         .kinds = {hal::ProfileKind::gpu},
-                         .about = "few rows: all sums stay in registers, and the codes are read once, 32 at a time",
-                         .fit = few_rows_fit,
-                         .encode = encode_few_rows},
+       {kernels::Variant{
+            .name = "few_rows",
+            .kinds = {hal::ProfileKind::gpu},
+            .about = "few rows: all sums stay in registers, and the codes are read once, 32 at a time",
+            .fit = few_rows_fit,
+            .encode = encode_few_rows},
         kernels::Variant{.name = "gpu_tile",
                          .kinds = {},
                          .about = "tiles through workgroup memory, where four-bit weights arrive as floats",
