@@ -2,6 +2,7 @@
 #include "kernels/index_copy/index_copy.h"
 
 #include <cstring>
+#include <string>
 #include <vector>
 
 #include "backends/cpu/kernels/cast.h"
@@ -42,16 +43,17 @@ void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   }
 }
 
-// With the rest of the last word: copies move whole ones.
-hal::Binding whole_words(hal::Binding binding) {
-  binding.bytes = hal::round_up(binding.bytes, 4);
-  return binding;
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
+  // Copies move whole ones.
+  if (const std::int64_t bytes = call.inputs[0].bytes(); bytes % 4 != 0)
+    return kernels::Fit::no("a pool of " + std::to_string(bytes) + " bytes is not of whole words");
+  return fit_floats(call, target);
 }
 
 void encode(const kernels::EncodeArgs& args) {
   const kernels::IndexCopyDims d = kernels::index_copy_dims(args.call);
   if (!hal::same_place(args.inputs[0], args.outputs[0])) {
-    args.commands.copy(reads(whole_words(args.inputs[0])), writes(whole_words(args.outputs[0])), args.label);
+    args.commands.copy(reads(args.inputs[0]), writes(args.outputs[0]), args.label);
     args.commands.barrier();
   }
   record(args, "index_copy", d.rows,
@@ -68,7 +70,7 @@ void encode(const kernels::EncodeArgs& args) {
 Ops index_copy_ops() {
   return {{{"index_copy", run}},
           {{"index_copy",
-            {low_precision_variant("rows in parallel, converted as they go", fit_floats, encode)}}}};
+            {low_precision_variant("rows in parallel, converted as they go", fit, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu
