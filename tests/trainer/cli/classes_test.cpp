@@ -84,6 +84,7 @@ Layer.attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.attention_norm: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.base: Dora Dropout Lora Monitor SigmoidGated SoftCap StochasticDepth
 Layer.bias: Linear Nf4Linear QuantizedLinear
+Layer.cache: Attention CrossLayerAttention LatentAttention
 Layer.cross_attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.down_proj: FeedForward MoE
 Layer.dropout: Attention CrossAttention | Dora Lora
