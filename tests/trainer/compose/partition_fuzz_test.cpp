@@ -450,7 +450,7 @@ TEST(PartitionFuzz, SwappedRunsAreCaught) {
                           .local({args.builder, args.whole, args.inputs, args.attrs, cuts, args.method});
                     };
                   },
-                  std::string(op) == "rope" ? 600 : 60),  // few have tokens that are divided
+                  std::string(op) == "rope" ? 2400 : 60),  // few have tokens that are divided
               0)
         << op;
 }
