@@ -69,8 +69,7 @@ void encode(const kernels::EncodeArgs& args) {
 
 Ops index_copy_ops() {
   return {{{"index_copy", run}},
-          {{"index_copy",
-            {low_precision_variant("rows in parallel, converted as they go", fit, encode)}}}};
+          {{"index_copy", {low_precision_variant("rows in parallel, converted as they go", fit, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu
