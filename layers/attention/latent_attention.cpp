@@ -44,8 +44,7 @@ void LatentAttention::Config::fields(FieldVisitor& v) {
     {"How the rotary parts of queries and keys are given their positions.", means("positions of queries")});
   v("cache", cache,
     {"What is kept of earlier tokens in inference, the keys and values of each head; none: nothing, and each "
-     "new "
-     "token computes all again.",
+     "new token computes all again.",
      means("cache of an attention")});
 }
 

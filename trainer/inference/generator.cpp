@@ -139,6 +139,7 @@ std::span<const float> Generator::advance(std::span<const std::int32_t> prefix) 
   // The logits of the last token are wanted, so that at least that one is computed.
   std::size_t at = std::min(static_cast<std::size_t>(kept - kept_.begin()), prefix.size() - 1);
   const auto most = static_cast<std::size_t>(*step_tokens_.rbegin());
+  kept_.resize(at);  // what follows is overwritten
   while (at < prefix.size()) {
     const std::size_t count = std::min(prefix.size() - at, most);
     run_decode(prefix.subspan(at, count), static_cast<std::int64_t>(at));
@@ -153,6 +154,7 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
                                               const std::function<bool(std::int32_t)>& each) {
   trainer::check(options);
   check(prompt);
+  written_.clear();  // another generator of the session may have written since
   Ids text = prompt.tokens;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t used = std::min(text.size(), static_cast<std::size_t>(sequence_));

@@ -60,7 +60,7 @@ class Generator {
   std::string recomputes_;
   std::set<std::int64_t> step_tokens_;  // the programs decode
   Ids kept_;                            // the tokens whose keys and values the caches hold
-  std::map<std::string, Ids> written_;  // what the inputs of decode hold
+  std::map<std::string, Ids> written_;  // what the inputs hold, by name
   std::vector<float> logits_;
   std::unique_ptr<Session> own_;
   Session* session_;
