@@ -1,5 +1,6 @@
 #include "layers/cache/paged_cache.h"
 
+#include "hal/dtype.h"
 #include "kernels/index_copy/index_copy.h"
 #include "layers/core/inference_step.h"
 
@@ -23,10 +24,7 @@ PagedCache::PagedCache(const Config& config, const Place& place) : KVCache(place
 Tensor PagedCache::attend(Context& ctx, Tensor q, Tensor k, Tensor v,
                           const kernels::PagedAttentionOptions& options) {
   const InferenceStep& step = ctx.get<InferenceStep>("InferenceStep");
-  const kernels::DType dtype = dtype_ == "bf16"  ? kernels::DType::bf16
-                               : dtype_ == "f16" ? kernels::DType::f16
-                               : dtype_ == "f32" ? kernels::DType::f32
-                                                 : step.dtype;
+  const kernels::DType dtype = dtype_ == "activations" ? step.dtype : hal::dtype_from_string(dtype_);
   const auto keep = [&](const char* name, Tensor x) {
     const Tensor pool = ctx.cache(name, {dtype, {step.pages, step.page_size, x.dim(1), x.dim(2)}});
     const Tensor next = kernels::index_copy(pool, x, step.slots);

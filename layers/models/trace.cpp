@@ -192,7 +192,7 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
   return t.finish();
 }
 
-Traced trace_step(const Config& model, const kernels::Catalog& catalog, const StepShape& shape) {
+Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape) {
   const auto& [tokens, sequences, rows, length, page_size, pages, dtype] = shape;
   for (const std::int64_t size : {tokens, sequences, rows, length, page_size, pages})
     if (size < 1)
@@ -200,10 +200,10 @@ Traced trace_step(const Config& model, const kernels::Catalog& catalog, const St
   if (reads_source(model))
     throw NoCache("model", "the keys and values of earlier tokens cannot be kept for it", "an encoder");
   check_size(model, 1, length, 0);
-  Tracer t(model, catalog, "step");
+  Tracer t(model, catalog, "decode");
   const auto ids = [&](const char* name, kernels::Shape of) {
     const Tensor made = t.builder.input(name, {kernels::DType::i32, std::move(of)}, kernels::Role::input);
-    t.traced.step[name] = made.id;
+    t.traced.decode_inputs[name] = made.id;
     return made;
   };
   const Tensor of_tokens = ids("tokens", {1, tokens}), positions = ids("positions", {1, tokens}),

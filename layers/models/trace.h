@@ -53,11 +53,11 @@ struct Traced {
   kernels::ValueId loss_sum =
       kernels::kNoValue;  // (1): sum of the loss over valid targets, plus auxiliary losses
   kernels::ValueId token_count = kernels::kNoValue;   // (1): number of valid targets
-  kernels::ValueId logits = kernels::kNoValue;        // (B, S, V), or of a step (L, V). Not of a loss
+  kernels::ValueId logits = kernels::kNoValue;        // (B, S, V), or of trace_decode() (L, V). Not of a loss
   std::map<std::string, kernels::ValueId> summaries;  // path -> (1)
-  // The inputs of a step by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), query_starts
-  // (R + 1), lengths (R), rows (L), all i32. Step only
-  std::map<std::string, kernels::ValueId> step;
+  // The inputs of trace_decode() by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), query_starts
+  // (R + 1), lengths (R), rows (L), all i32
+  std::map<std::string, kernels::ValueId> decode_inputs;
   // Non-parameter state, which starts as zeros: (input, output) of each update, also in program.donations.
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;
 };
@@ -78,7 +78,7 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
                     std::int64_t sequence, std::int64_t source = 0, bool padding = false);
 
 // The sizes of a step of inference (layers/core/inference_step.h).
-struct StepShape {
+struct DecodeShape {
   std::int64_t tokens = 1;     // new tokens of all sequences, N
   std::int64_t sequences = 1;  // at most, R
   std::int64_t rows = 1;       // tokens whose logits are computed, L
@@ -89,7 +89,7 @@ struct StepShape {
 
 // What the model computes of new tokens beside what its caches keep of earlier ones. The caches are inputs of Role::cache, each with
 // a donation of its next value. Throws Error, NoCache (layers/cache/kv_cache.h) for a model that has no such steps.
-Traced trace_step(const Config& model, const kernels::Catalog& catalog, const StepShape& shape);
+Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape);
 
 // Adds every class of layers/. CMake generates this function from the add_..._classes() functions in the files.
 void add_layer_classes(ClassTable& classes);

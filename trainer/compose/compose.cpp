@@ -198,15 +198,15 @@ class Composer {
     const DecodeOptions& decode = options_.decode;
     std::vector<layers::Traced> all;
     for (const std::int64_t tokens : decode.tokens) {
-      layers::StepShape shape{.tokens = tokens,
-                              .sequences = decode.sequences,
-                              .rows = std::min(decode.rows, tokens),
-                              .length = decode.length,
-                              .page_size = decode.page_size,
-                              .pages = decode.pages,
-                              .dtype = options_.dtype};
+      layers::DecodeShape shape{.tokens = tokens,
+                                .sequences = decode.sequences,
+                                .rows = std::min(decode.rows, tokens),
+                                .length = decode.length,
+                                .page_size = decode.page_size,
+                                .pages = decode.pages,
+                                .dtype = options_.dtype};
       if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
-      all.push_back(layers::trace_step(model_, catalog_, shape));
+      all.push_back(layers::trace_decode(model_, catalog_, shape));
       layers::Traced& traced = all.back();
       note_model(traced);
       Program& program = traced.program;
@@ -214,7 +214,7 @@ class Composer {
       program.name = name;
       show(program, "trace");
       set_precision(traced);
-      for (const auto& [input, id] : traced.step) program.value(id).name = name + "/" + input;
+      for (const auto& [input, id] : traced.decode_inputs) program.value(id).name = name + "/" + input;
       program.value(traced.logits).name = name + "/logits";
       std::erase_if(program.donations, [&](const kernels::Donation& donation) {
         return program.value(donation.input).role != Role::cache;

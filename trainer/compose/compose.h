@@ -39,7 +39,7 @@
 // parameters "island/<path>". After some updates (StepPlan::outer) the programs `outer` exchange what was learnt between islands:
 // the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
 //
-// The programs decode share their caches, "PATH/keys" and the like, and each has the inputs "decode/N/NAME" that Traced::step names.
+// The programs decode share their caches, "PATH/keys" and the like, and each has the inputs "decode/N/NAME" that Traced::decode_inputs names.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
@@ -99,7 +99,7 @@ struct OuterOptions {
   kernels::DType dtype = kernels::DType::f32;  // of what is moved: f32, bf16 or i8
 };
 
-// Programs that compute new tokens of sequences whose earlier tokens are kept in caches (layers/models/trace.h, StepShape).
+// Programs that compute new tokens of sequences whose earlier tokens are kept in caches (layers/models/trace.h, DecodeShape).
 struct DecodeOptions {
   std::vector<std::int64_t> tokens;  // a program for each of these numbers of new tokens; empty = none
   std::int64_t sequences = 1;        // at most, in one run

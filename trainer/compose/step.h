@@ -26,8 +26,9 @@ enum class Step : std::uint8_t {
 // "outer".
 std::string_view to_string(Step step);
 
-// Which program of a plan. Of decode there is one for each number of new tokens, which is its chunk. Over a pipeline a rank has those of one or more chunks of layers; and as many copies of forward,
-// backward and weights as it has micro-batches in flight: each works on the values of its own slot.
+// Which program of a plan. Of decode there is one for each number of new tokens, which stands in the place of the chunk.
+// Over a pipeline a rank has those of one or more chunks of layers; and as many copies of forward, backward and weights as it
+// has micro-batches in flight: each works on the values of its own slot.
 struct ProgramKey {
   Step step;
   int chunk = 0, slot = 0;

@@ -14,7 +14,7 @@ namespace meshloom::trainer {
 namespace {
 
 // New tokens of a program with caches: the next one, and parts of a prompt.
-constexpr std::array<std::int64_t, 3> kStepTokens{1, 16, 128};
+constexpr std::array<std::int64_t, 3> kDecodeTokens{1, 16, 128};
 
 }  // namespace
 
@@ -43,11 +43,11 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
   options.mesh.clear();   // on one rank
   options.shares.clear();
   options.evaluation = false;
-  for (const std::int64_t tokens : kStepTokens) step_tokens_.insert(std::min(tokens, sequence));
+  for (const std::int64_t tokens : kDecodeTokens) decode_tokens_.insert(std::min(tokens, sequence));
   const auto compose = [&] {
     ComposeOptions decode = options;
     decode.decode.length = sequence;
-    decode.decode.tokens.assign(step_tokens_.begin(), step_tokens_.end());
+    decode.decode.tokens.assign(decode_tokens_.begin(), decode_tokens_.end());
     try {
       return compose_inference(*config.model, decode, catalog, device.info());
     } catch (const layers::NoCache& no_cache) {
@@ -109,7 +109,7 @@ std::span<const float> Generator::recompute(const Prompt& prompt, std::span<cons
 
 // Runs the new tokens of the one sequence, whose first stands at position `first`. Its pages are those of the pool in order.
 void Generator::run_decode(std::span<const std::int32_t> tokens, std::int64_t first) {
-  const std::int64_t size = *step_tokens_.lower_bound(static_cast<std::int64_t>(tokens.size()));
+  const std::int64_t size = *decode_tokens_.lower_bound(static_cast<std::int64_t>(tokens.size()));
   const ProgramKey step(Step::decode, static_cast<int>(size));
   const std::string name = "decode/" + std::to_string(size) + "/";
   const auto count = static_cast<std::int32_t>(tokens.size());
@@ -138,7 +138,7 @@ std::span<const float> Generator::advance(std::span<const std::int32_t> prefix) 
   const auto [kept, fresh] = std::mismatch(kept_.begin(), kept_.end(), prefix.begin(), prefix.end());
   // The logits of the last token are wanted, so that at least that one is computed.
   std::size_t at = std::min(static_cast<std::size_t>(kept - kept_.begin()), prefix.size() - 1);
-  const auto most = static_cast<std::size_t>(*step_tokens_.rbegin());
+  const auto most = static_cast<std::size_t>(*decode_tokens_.rbegin());
   kept_.resize(at);  // what follows is overwritten
   while (at < prefix.size()) {
     const std::size_t count = std::min(prefix.size() - at, most);

@@ -33,8 +33,7 @@ class Generator {
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
             const kernels::Catalog& catalog, const StoredTensors& weights);
   // Runs in a session whose plan was composed with compose_generation, on the parameters that it holds. The session must
-  // outlive the generator.
-  // It computes the whole prefix for every token.
+  // outlive the generator. It computes the whole prefix for every token.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, Session& session);
 
   // Why every token computes the whole prefix; "" = it does not.
@@ -58,9 +57,9 @@ class Generator {
 
   std::int64_t sequence_, source_, vocabulary_;
   std::string recomputes_;
-  std::set<std::int64_t> step_tokens_;  // the programs decode
-  Ids kept_;                            // the tokens whose keys and values the caches hold
-  std::map<std::string, Ids> written_;  // what the inputs hold, by name
+  std::set<std::int64_t> decode_tokens_;  // new tokens of each program decode
+  Ids kept_;                              // the tokens whose keys and values the caches hold
+  std::map<std::string, Ids> written_;    // what the inputs hold, by name
   std::vector<float> logits_;
   std::unique_ptr<Session> own_;
   Session* session_;

@@ -85,8 +85,8 @@ HWY_EXPORT(RotateInterleaved);
 
 namespace {
 
-// Bindings: table (S, 2, frequencies), cosines then sines; an item is a position; or table (B S, 2, frequencies) and positions, an
-// item is a row. Angles are reduced in
+// Bindings: table (S, 2, frequencies), cosines then sines, where an item is a position; or table (B S, 2, frequencies) and
+// positions, where an item is a row. Angles are reduced in
 // double, since they grow to the sequence length, where f32 has few bits left for the fraction.
 void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);

@@ -71,6 +71,10 @@ std::int64_t max_invocations(const hal::DeviceInfo& target) {
   return allowed > 0 ? std::min(limit, allowed) : limit;
 }
 
+bool has_narrow_subgroups(const hal::DeviceInfo& target) {
+  return !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
+}
+
 Distribution distribution_of(const hal::DeviceInfo& target) {
   if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(256, target.limits.max_workgroup)), 1};
   if (target.backend == "opencl") return {1, 4096};

@@ -38,6 +38,8 @@ std::int64_t max_iterations(const hal::DeviceInfo& target);
 // Bytes of memory and invocations that one workgroup may have, by the device and by the profile it runs as.
 std::int64_t workgroup_bytes(const hal::DeviceInfo& target);
 std::int64_t max_invocations(const hal::DeviceInfo& target);
+// A GPU with subgroups of fewer than 32 invocations, as Intel's, which has fewer registers for each.
+bool has_narrow_subgroups(const hal::DeviceInfo& target);
 
 // Invocations per workgroup of elementwise kernels, and of kernels that reduce one row per workgroup. CPU drivers are
 // fastest with one SIMD vector, GPUs with several.

@@ -4,7 +4,7 @@
 // WIDE_A, WIDE_B: rows in device memory are multiples of eight elements. WHOLE_STEPS: K is a multiple of BK.
 //
 // A tile lies as its matrix does in device memory, in chunks of eight neighbours, which is also what a lane loads and stores and
-// what a row of the unit's 8 x 8 matrices is; those that do not run along K are turned as they are loaded. PLACE exchanges
+// what a row of the unit's 8 x 8 matrices is; those that do not run along K are transposed as they are loaded. PLACE exchanges
 // the chunks of a row so that eight lanes use every bank once, both where they write neighbours and where they read the same
 // chunk of eight rows.
 #include "matmul_bindings.inc"
@@ -74,7 +74,7 @@ FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, b
 // of B eight columns for both eights of K, then eight columns more. The q-th of these are for other steps of K where the tile
 // runs along K, for other rows or columns where not: what lies between two others is known without the lane.
 #if TRANS_A
-#define LOAD_A LOAD_TURNED
+#define LOAD_A LOAD_TRANSPOSED
 #define OWN_A(q) PLACE(lane % 8 + lane / 16 * 8, m_own / 8 + 2 * (q) + lane / 8 % 2, WIDTH(false, BM))
 #define AT_A(i, s) (at_a[i] + (s) * 16 * WIDTH(false, BM) * 16)
 #define PLACES_A MATRICES_M
@@ -90,7 +90,7 @@ FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, b
 #define AT_B(j, s) (at_b[s] + (j) * 16 * WIDTH(true, BN) * 16)
 #define PLACES_B (BK / 16)
 #else
-#define LOAD_B LOAD_TURNED
+#define LOAD_B LOAD_TRANSPOSED
 #define OWN_B(q) PLACE(lane % 16, n_own / 8 + 2 * (q) + lane / 16, WIDTH(false, BN))
 #define AT_B(j, s) (at_b[j] + (s) * 16 * WIDTH(false, BN) * 16)
 #define PLACES_B (MATRICES_N / 2)

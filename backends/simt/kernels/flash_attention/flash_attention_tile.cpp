@@ -69,7 +69,7 @@ double tile_iterations(const AttentionDims& d, const Tile& tile, bool backward) 
 Tile tile_for(const AttentionDims& d, const hal::DeviceInfo& target, bool backward) {
   std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
   const auto sums = [&](std::int64_t width) { return ceil_div(ceil_div(width, 4), spread); };
-  const bool narrow = !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
+  const bool narrow = has_narrow_subgroups(target);
   if (target.backend == "opencl" && backward)
     while (sums(d.d) + sums(d.dv) > (narrow ? 2 : 4)) spread *= 2;
   Tile tile{};

@@ -54,10 +54,6 @@ bool fits(const hal::DeviceInfo& target, const Tile& tile, TileUse use) {
 constexpr std::int64_t kSubgroup = 16;
 static_assert(kSharedTiles[0].bn / kSharedTiles[0].tn % kSubgroup == 0, "its invocations have the same rows");
 
-bool has_narrow_subgroups(const hal::DeviceInfo& target) {
-  return !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
-}
-
 bool shares_rows(const hal::DeviceInfo& target) {
   return target.backend == "opencl" && has_narrow_subgroups(target) && target.has("cl_khr_subgroups") &&
          target.has("cl_intel_required_subgroup_size");

@@ -77,9 +77,7 @@ struct FewRows {
 // The fewest columns that leave work for every core, for W along K; else a line of the cache per row.
 FewRows few_rows_of(const Nf4MatmulDims& d, const hal::DeviceInfo& target) {
   if (!d.trans_b) return {8, kCodes, false};
-  // GPUs of narrow subgroups have fewer registers.
-  const bool narrow = target.limits.subgroup > 0 && target.limits.subgroup < 32;
-  FewRows few{1, narrow && d.m > 4 ? 2 : 4, true};
+  FewRows few{1, has_narrow_subgroups(target) && d.m > 4 ? 2 : 4, true};
   while (few.held > 1 && ceil_div(d.n, few.held) < 8 * std::max(target.profile.cores, 1)) few.held /= 2;
   return few;
 }
