@@ -3,13 +3,23 @@
 
 #include <cstdint>
 #include <span>
+#include <utility>
+#include <vector>
 
 namespace meshloom::trainer {
 
+// In this order: logit_bias, the penalties, temperature, top_k, top_p, min_p, as in transformers and vLLM.
 struct SamplerOptions {
   double temperature = 0.8;  // 0 = the largest logit
   std::int64_t top_k = 0;    // keep the k largest; 0 = all
   double top_p = 1.0;        // keep the most probable until their sum reaches p
+  double min_p = 0;          // keep those of at least this share of the largest probability
+  // Of tokens that stand in the prompt or in what was generated: positive logits are divided by it, negative ones multiplied
+  // (Keskar et al., 2019).
+  double repetition_penalty = 1;
+  // Of tokens that stand in what was generated: subtracted once, and for each time.
+  double presence_penalty = 0, frequency_penalty = 0;
+  std::vector<std::pair<std::int32_t, double>> logit_bias;  // added to the logit of each id
   std::uint64_t seed = 0;
 };
 

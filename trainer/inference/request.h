@@ -1,0 +1,93 @@
+// A text to be written: its prompt, how tokens are drawn, when it ends, and who is told.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "hal/error.h"
+#include "trainer/inference/sampler.h"
+
+namespace meshloom::trainer {
+
+enum class FinishReason : std::uint8_t {
+  stop,       // an end token, or RequestEvents::on_token() returned false
+  length,     // max_tokens, or the longest sequence of the engine
+  cancelled,  // EngineClient::cancel()
+  deadline,
+  error  // of the device or the sampler; the message says which
+};
+// "stop", "length", "cancelled", "deadline", "error".
+std::string_view to_string(FinishReason reason);
+
+// A token and its log-probability by the model alone: the logarithm of the softmax of its logits, before temperature, penalties
+// and biases.
+struct TokenScore {
+  std::int32_t id = 0;
+  float logprob = 0;
+  std::vector<std::pair<std::int32_t, float>> top;  // the Request::top most probable tokens, by falling probability
+};
+
+struct Usage {
+  std::int64_t prompt_tokens = 0;
+  std::int64_t cached_tokens = 0;  // of the prompt, whose keys and values were found in the prefix cache
+  std::int64_t completion_tokens = 0;
+};
+
+// Called on the engine's thread, between two steps: what they do delays every request. They must not throw.
+class RequestEvents {
+ public:
+  virtual ~RequestEvents() = default;
+  // With Request::score_prompt, once before the first token: one score for each token of the prompt but the first.
+  virtual void on_prompt(std::span<const TokenScore> scores);
+  // An end token is reported too. Returns whether to go on.
+  virtual bool on_token(const TokenScore& token) = 0;
+  // The last call of a request.
+  virtual void on_finish(FinishReason reason, const Usage& usage, const std::string& error) = 0;
+};
+
+struct Request {
+  std::vector<std::int32_t> prompt;  // at least one token
+  SamplerOptions sampler;
+  std::int64_t max_tokens = 16;  // 0 = only the prompt's scores
+  std::vector<std::int32_t> end_tokens;
+  int top = 0;  // alternatives of each TokenScore
+  bool score_prompt = false;
+  int priority = 0;  // smaller = earlier; equal ones by arrival
+  std::optional<std::chrono::steady_clock::time_point> deadline;
+  std::shared_ptr<RequestEvents> events;  // must be set
+};
+
+struct EngineCounters {
+  std::int64_t running = 0, waiting = 0;           // requests now
+  std::int64_t pages = 0, pages_in_use = 0;        // of the pool
+  std::int64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0, steps = 0, preemptions = 0;  // since the start
+};
+
+// The queue has no room; the caller may try again.
+struct EngineBusy : Error {
+  using Error::Error;
+};
+
+using RequestId = std::uint64_t;
+
+// What a server needs of an engine. Safe from any thread.
+class EngineClient {
+ public:
+  virtual ~EngineClient() = default;
+  // Throws Error for a request that never fits or is invalid, and EngineBusy. Events may come before it returns.
+  virtual RequestId submit(Request request) = 0;
+  // Ends a request before the next step; one that has ended is ignored.
+  virtual void cancel(RequestId id) = 0;
+  virtual EngineCounters counters() const = 0;
+  virtual std::int64_t max_length() const = 0;  // tokens of a prompt and what follows it, together
+  virtual std::int64_t vocabulary() const = 0;
+};
+
+}  // namespace meshloom::trainer
