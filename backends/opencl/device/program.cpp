@@ -1,6 +1,7 @@
 #include "backends/opencl/device/program.h"
 
 #include <cstddef>
+#include <cstdlib>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -82,8 +83,10 @@ std::string intel_build_options(const hal::ExecutableSpec& spec) {
 
 std::string Compiler::build_options(const hal::ExecutableSpec& spec) const {
   // The platform's name, because other drivers for Intel's GPUs refuse options that they do not know.
-  return info.driver.starts_with("Intel(R) OpenCL") && !info.is_cpu ? intel_build_options(spec)
-                                                                    : kBuildOptions;
+  const bool intel = info.driver.starts_with("Intel(R) OpenCL") && !info.is_cpu;
+  const std::string options = intel ? intel_build_options(spec) : kBuildOptions;
+  const char* further = std::getenv("MESHLOOM_OPENCL_OPTIONS");
+  return further && *further ? options + " " + further : options;
 }
 
 std::string Compiler::cache_key(const hal::ExecutableSpec& spec) const {

@@ -99,6 +99,35 @@ TEST(FrozenWeights, GiveTheSameNumbers) {
   EXPECT_NEAR(sum.as<float>()[0], first, 1e-6 * first);
 }
 
+// A table that is looked up and multiplied, as the tied embedding of a language model.
+TEST(FrozenWeights, AreTablesToo) {
+  const auto program_of = [](const char* dtype) {
+    kernels::Program program;
+    kernels::Builder builder(tests::catalog(), program);
+    const kernels::Tensor ids = builder.input("ids", {DType::i32, {3}}, kernels::Role::input);
+    const kernels::Tensor w = builder.input("w", {DType::f32, {5, 8}}, kernels::Role::parameter);
+    const kernels::Tensor rows = builder.call1("embedding", {w, ids}, {{"dtype", dtype}});
+    const kernels::Tensor x = kernels::cast(rows, DType::bf16);
+    builder.output(kernels::matmul(x, kernels::cast(w, DType::bf16), {.trans_b = true}));
+    return program;
+  };
+  EXPECT_THAT(frozen_weights(program_of("f32"), {frozen_w()}, DType::bf16), testing::IsEmpty());
+  const kernels::Program before = program_of("bf16");
+  EXPECT_THAT(frozen_weights(before, {frozen_w()}, DType::bf16), testing::ElementsAre("w"));
+  kernels::Program after = before;
+  store_in(DType::bf16, {"w"}, after);
+  kernels::verify(after, tests::catalog(), "frozen weights");
+  EXPECT_LT(after.calls.size(), before.calls.size());
+  HostTensor ids({DType::i32, {3}});
+  for (int i = 0; i < 3; ++i) ids.as<std::int32_t>()[i] = 4 - 2 * i;
+  const HostTensor w = numbers({DType::f32, {5, 8}}, 2);
+  const auto run = [&](const kernels::Program& program, const HostTensor& weight) {
+    return tests::interpret(program, tests::catalog(),
+                            {{"ids", ids}, {"w", weight}})[static_cast<std::size_t>(program.outputs[0])];
+  };
+  EXPECT_EQ(run(after, rounded(w)).data, run(before, w).data);
+}
+
 // The recipe `tiny` with adapters.
 TrainerConfig adapted(const std::string& dtype) {
   const layers::ClassTable classes = recipe_classes();

@@ -19,6 +19,12 @@ bool casts_to(const Call& call, DType dtype) {
   return call.op == "cast" && call.attrs.text("dtype") == hal::to_string(dtype);
 }
 
+// Rows of the table are rounded to `dtype` as they are read, so that those of a table of it are the same.
+bool looks_up_in(const Call& call, ValueId table, DType dtype) {
+  return call.op == "embedding" && call.inputs[0] == table && call.attrs.has("dtype") &&
+         call.attrs.text("dtype") == hal::to_string(dtype);
+}
+
 }  // namespace
 
 std::set<std::string> frozen_weights(const Program& program,
@@ -31,7 +37,10 @@ std::set<std::string> frozen_weights(const Program& program,
     const std::vector<int>& readers = graph.readers_of(id);
     if (frozen.count(program.value(id).name) && !readers.empty() && !graph.outlives_program(id) &&
         std::all_of(readers.begin(), readers.end(),
-                    [&](int call) { return casts_to(program.calls[at(call)], dtype); }))
+                    [&](int index) {
+                      const Call& call = program.calls[at(index)];
+                      return casts_to(call, dtype) || looks_up_in(call, id, dtype);
+                    }))
       names.insert(program.value(id).name);
   }
   return names;
@@ -53,7 +62,7 @@ void store_in(DType dtype, const std::set<std::string>& names, Program& program)
       continue;
     }
     for (ValueId& id : call.inputs) {
-      if (!stored[at(id)]) continue;
+      if (!stored[at(id)] || looks_up_in(call, id, dtype)) continue;
       const auto [wide, is_new] = in_f32.try_emplace(id, static_cast<ValueId>(program.values.size()));
       if (is_new) {
         const kernels::Value weight = program.value(id);
