@@ -65,6 +65,10 @@ struct Variant {
   // f32 in the workspace before and rounded from there after (kernels/core/f32_fallback.cpp).
   bool low_precision = false;
 
+  // A row of the result has the same bits whatever number of rows the call has, and from every other variant of the op that
+  // promises it (DecodeOptions::row_exact).
+  bool row_exact = false;
+
   // Drivers promise more than some of them keep: taken only on devices where it has passed kernels/core/self_test.h.
   bool needs_self_test = false;
 

@@ -7,6 +7,12 @@
 
 namespace meshloom::layers {
 
+void EmbeddingPosition::check_length(const Context& ctx, Tensor x, std::int64_t max_length) const {
+  // The row of an inference step holds several sequences, and trace_decode() has checked how long they become.
+  if (x.dim(1) > max_length && !ctx.find<InferenceStep>())
+    fail("must get sequences of at most " + std::to_string(max_length) + " tokens", std::to_string(x.dim(1)));
+}
+
 std::unique_ptr<Module> LearnedPosition::Config::build(const Place& place) const {
   return std::make_unique<LearnedPosition>(*this, place);
 }
@@ -18,13 +24,10 @@ LearnedPosition::LearnedPosition(const Config& config, const Place& place)
           parameter("weight", {max_length_, config.dims.input}, {"", config.dims.input_axis}, config.init)) {}
 
 Tensor LearnedPosition::forward(Context& ctx, Tensor x) {
-  const std::int64_t sequence = x.dim(1);
-  if (sequence > max_length_)
-    fail("must get sequences of at most " + std::to_string(max_length_) + " tokens",
-         std::to_string(sequence));
+  check_length(ctx, x, max_length_);
   const Positions* positions = ctx.find<Positions>();
   const Tensor rows = kernels::embedding(ctx.parameter(weight_),
-                                         positions ? positions->ids : kernels::iota(ctx.builder(), sequence));
+                                         positions ? positions->ids : kernels::iota(ctx.builder(), x.dim(1)));
   return ctx.mark(kernels::add(x, rows), ctx.tag(), {axis::kBatch, axis::kSeq, axis::kEmbed});
 }
 
@@ -37,10 +40,8 @@ SequenceLimit::SequenceLimit(const Config& config, const Place& place)
   if (max_length_ <= 0) fail("max_length must be positive", std::to_string(max_length_));
 }
 
-Tensor SequenceLimit::forward(Context&, Tensor x) {
-  if (x.dim(1) > max_length_)
-    fail("must get sequences of at most " + std::to_string(max_length_) + " tokens",
-         std::to_string(x.dim(1)));
+Tensor SequenceLimit::forward(Context& ctx, Tensor x) {
+  check_length(ctx, x, max_length_);
   return x;
 }
 

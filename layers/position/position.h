@@ -22,6 +22,10 @@ class EmbeddingPosition : public Layer {
     using Built = EmbeddingPosition;
   };
   using Layer::Layer;
+
+ protected:
+  // Throws Error where x (B, S, dim) holds longer sequences.
+  void check_length(const Context& ctx, Tensor x, std::int64_t max_length) const;
 };
 
 // Positions in queries or keys: x (B, S, heads, head_dim) -> the same shape.

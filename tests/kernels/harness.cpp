@@ -322,6 +322,39 @@ RandomCall random_call(const kernels::Contract& contract, std::span<const std::i
           seed, kind};
 }
 
+std::vector<std::byte> first_output(hal::Device& device, const kernels::Variant& variant,
+                                    const CaseCall& call, const std::vector<kernels::HostTensor>& inputs) {
+  const kernels::Fit fit = variant.answer(call.view(), device.info());
+  EXPECT_TRUE(fit.ok) << fit.reason;
+  if (!fit.ok) return {};
+  std::vector<std::unique_ptr<hal::Buffer>> buffers;
+  std::vector<hal::Binding> in, out;
+  const auto place = [&](std::int64_t bytes, hal::Access access) {
+    buffers.push_back(device.allocate((bytes + 15) / 16 * 16, "bits"));
+    return hal::Binding{buffers.back().get(), 0, bytes, access};
+  };
+  for (const kernels::HostTensor& input : inputs) {
+    in.push_back(place(input.type.bytes(), hal::Access::read));
+    device.write(*in.back().buffer, 0, input.data);
+  }
+  for (const kernels::TensorType& type : call.view().outputs)
+    out.push_back(place(type.bytes(), hal::Access::write));
+  hal::Binding workspace;
+  if (fit.workspace_bytes > 0) workspace = place(fit.workspace_bytes, hal::Access::read_write);
+  kernels::Choice choice;
+  choice.variant = &variant;
+  choice.params = fit.params;
+  choice.workspace_bytes = fit.workspace_bytes;
+  const auto commands = device.record("bits");
+  variant.record({call.view(), choice, device, *commands, in, out, workspace, "bits"});
+  commands->finish();
+  device.submit(*commands);
+  device.wait();
+  kernels::HostTensor first(call.view().outputs[0]);
+  device.read(*out[0].buffer, 0, first.data);
+  return first.data;
+}
+
 bool slow_cases() {
   const char* text = std::getenv("MESHLOOM_SLOW_CASES");
   return text && std::string(text) == "1";

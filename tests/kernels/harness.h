@@ -55,6 +55,10 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
                     const CaseCall& call, const std::vector<kernels::HostTensor>& inputs,
                     const std::vector<kernels::HostTensor>& want);
 
+// The bytes of the variant's first output for these inputs; empty, and a failure, where it does not fit.
+std::vector<std::byte> first_output(hal::Device& device, const kernels::Variant& variant,
+                                    const CaseCall& call, const std::vector<kernels::HostTensor>& inputs);
+
 // The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind);
 

@@ -106,7 +106,7 @@ class PagedBits : public testing::TestWithParam<std::string> {
         inputs.push_back(*tensor);
       }
     const CaseCall call(catalog_, "paged_attention", test);
-    std::vector<std::byte> o = compute(device, variant, call, inputs);
+    std::vector<std::byte> o = first_output(device, variant, call, inputs);
     if (padding > 0) {
       const std::size_t row = o.size() / static_cast<std::size_t>(n);
       EXPECT_TRUE(std::all_of(o.end() - static_cast<std::ptrdiff_t>(row * static_cast<std::size_t>(padding)),
@@ -148,37 +148,6 @@ class PagedBits : public testing::TestWithParam<std::string> {
     EXPECT_EQ(bytes, into.type.bytes() / into.type.dim(0) / page);
     std::memcpy(into.data.data() + into_row * bytes, from.data.data() + row * bytes,
                 static_cast<std::size_t>(count * bytes));
-  }
-  static std::vector<std::byte> compute(hal::Device& device, const kernels::Variant& variant,
-                                        const CaseCall& call, const std::vector<HostTensor>& inputs) {
-    const kernels::Fit fit = variant.answer(call.view(), device.info());
-    EXPECT_TRUE(fit.ok) << fit.reason;
-    if (!fit.ok) return {};
-    std::vector<std::unique_ptr<hal::Buffer>> buffers;
-    std::vector<hal::Binding> in;
-    const auto place = [&](std::int64_t bytes, hal::Access access) {
-      buffers.push_back(device.allocate((bytes + 15) / 16 * 16, "bits"));
-      return hal::Binding{buffers.back().get(), 0, bytes, access};
-    };
-    for (const HostTensor& input : inputs) {
-      in.push_back(place(input.type.bytes(), hal::Access::read));
-      device.write(*in.back().buffer, 0, input.data);
-    }
-    HostTensor o(call.view().outputs[0]);
-    const hal::Binding out = place(o.type.bytes(), hal::Access::write);
-    hal::Binding workspace;
-    if (fit.workspace_bytes > 0) workspace = place(fit.workspace_bytes, hal::Access::read_write);
-    kernels::Choice choice;
-    choice.variant = &variant;
-    choice.params = fit.params;
-    choice.workspace_bytes = fit.workspace_bytes;
-    const auto commands = device.record("bits");
-    variant.record({call.view(), choice, device, *commands, in, {&out, 1}, workspace, "bits"});
-    commands->finish();
-    device.submit(*commands);
-    device.wait();
-    device.read(*out.buffer, 0, o.data);
-    return o.data;
   }
 };
 

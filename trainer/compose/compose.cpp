@@ -494,7 +494,8 @@ class Composer {
 
   Program optimized(Step step, Program program, bool on_host) {
     program = overlapped(rewritten(step, std::move(program), on_host));
-    program = (on_host ? host_selector_ : selector_).select(std::move(program));
+    program = (on_host ? host_selector_ : selector_)
+                  .select(std::move(program), step == Step::decode && options_.decode.row_exact);
     done(program, "select");
     return program;
   }

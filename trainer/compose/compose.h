@@ -107,6 +107,9 @@ struct DecodeOptions {
   std::int64_t length = 0;           // of the longest sequence, in tokens
   std::int64_t page_size = 64;       // tokens of a page
   std::int64_t pages = 0;            // of all sequences; 0 = as many as they need at most
+  // Only variants that promise Variant::row_exact, so that a token's logits have the same bits in each of the programs, whatever
+  // other tokens share a run. An op without such a variant is an Error.
+  bool row_exact = false;
 };
 
 struct ComposeOptions {

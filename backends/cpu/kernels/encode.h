@@ -104,7 +104,7 @@ inline kernels::Fit fit_floats(const kernels::CallView& call, const hal::DeviceI
 // The variant "simd", for any profile.
 inline kernels::Variant simd_variant(std::string about, decltype(kernels::Variant::fit) fit,
                                      decltype(kernels::Variant::encode) encode) {
-  return {.name = "simd", .about = std::move(about), .fit = fit, .encode = encode};
+  return {.name = "simd", .about = std::move(about), .fit = fit, .encode = encode, .row_exact = true};
 }
 
 // A simd_variant whose kernel reads and writes 16-bit floats.

@@ -190,6 +190,81 @@ TEST_P(Decode, GivesTheLogitsOfTheWholeForwardPass) {
 INSTANTIATE_TEST_SUITE_P(All, Decode, testing::Range<std::size_t>(0, models().size()),
                          [](const auto& info) { return models()[info.param].first; });
 
+// The logits of the tokens that are the last of their sequence after a step, by sequence and position.
+using LogitsByToken = std::map<std::pair<std::int64_t, std::int64_t>, std::vector<float>>;
+LogitsByToken logits_of(const layers::Config& model, const trainer::ComposeOptions& options,
+                        const std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>>& steps) {
+  Decoding decoding(model, "cpu", options);
+  LogitsByToken result;
+  for (const auto& [size, counts] : steps) {
+    const std::vector<float> logits = decoding.step(size, counts);
+    auto at = logits.begin();
+    for (std::int64_t r = 0; r < kSequences; ++r)
+      if (counts[static_cast<std::size_t>(r)] > 0) {
+        result[{r, decoding.done(r)}].assign(at, at + kVocabulary);
+        at += kVocabulary;
+      }
+  }
+  return result;
+}
+
+void check_bits(const std::string& name, const layers::Config& model, kernels::DType dtype) {
+  SCOPED_TRACE(name + " in " + std::string(hal::to_string(dtype)));
+  trainer::ComposeOptions options = decode_options(dtype);
+  options.logits_batch = options.logits_sequence = 0;
+  options.decode.tokens = {1, 4, 9, 40};
+  options.decode.row_exact = true;
+  std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>> alone;
+  for (std::int64_t r = 0; r < kSequences; ++r)
+    for (std::int64_t i = 0; i < kLength; ++i) {
+      std::vector<std::int64_t> counts(kSequences, 0);
+      counts[static_cast<std::size_t>(r)] = 1;
+      alone.emplace_back(1, counts);
+    }
+  const LogitsByToken expected = logits_of(model, options, alone);
+  for (const auto& steps :
+       {std::vector<std::pair<std::int64_t, std::vector<std::int64_t>>>{
+            {9, {6, 0, 3}}, {4, {0, 4, 0}}, {9, {1, 1, 5}}, {1, {1, 0, 0}}, {4, {1, 1, 1}}, {40, {3, 6, 3}}},
+        {{40, {12, 11, 7}}, {9, {0, 1, 5}}},
+        {{40, {2, 1, 12}}, {40, {10, 11, 0}}}})
+    for (const auto& [token, logits] : logits_of(model, options, steps))
+      EXPECT_EQ(logits, expected.at(token))
+          << "sequence " << token.first << ", " << token.second << " tokens";
+}
+
+TEST_P(Decode, HasTheSameBitsHoweverTokensShareRuns) {
+  const auto& [name, model] = models()[GetParam()];
+  for (const kernels::DType dtype : {kernels::DType::f32, kernels::DType::bf16})
+    check_bits(name, model, dtype);
+}
+
+TEST(DecodeBits, HoldForWiderLayers) {
+  const layers::CausalLM::Config wide = layers::llama_config(
+      {.vocab = kVocabulary, .dim = 136, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 650, .tied = false});
+  for (const kernels::DType dtype : {kernels::DType::f32, kernels::DType::bf16, kernels::DType::f16}) {
+    check_bits("wide", wide, dtype);
+    check_bits("experts", with("FeedForward", "MoE{num_experts=4 gating=TopK{k=2 regularizers=[]}}", wide),
+               dtype);
+  }
+}
+
+TEST(DecodeBits, NeedVariantsThatPromiseThem) {
+  trainer::ComposeOptions options = decode_options();
+  options.decode.row_exact = true;
+  options.kernels = {{.op = "matmul", .variant = "packed"}};
+  const auto cpu = build().registry.open("cpu");
+  EXPECT_THAT(message_of([&] { trainer::compose_inference(tiny_llama(), options, catalog(), cpu->info()); }),
+              HasSubstr("does not give a row the same bits in any number of rows"));
+  for (const std::string& id : computing_devices()) {
+    if (id.starts_with("cpu")) continue;
+    const auto device = build().registry.open(id);
+    options.kernels.clear();
+    EXPECT_THAT(
+        message_of([&] { trainer::compose_inference(tiny_llama(), options, catalog(), device->info()); }),
+        HasSubstr("(row_exact)"));
+  }
+}
+
 TEST(DecodeIn16Bits, GivesTheLogitsOfTheWholeForwardPass) {
   check_steps(tiny_llama(), "cpu", decode_options(kernels::DType::bf16), 3e-2);
   check_steps(of_experts(tiny_llama()), "cpu", decode_options(kernels::DType::f16), 1e-2);

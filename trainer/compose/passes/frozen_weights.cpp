@@ -36,11 +36,10 @@ std::set<std::string> frozen_weights(const Program& program,
   for (const ValueId id : program.inputs) {
     const std::vector<int>& readers = graph.readers_of(id);
     if (frozen.count(program.value(id).name) && !readers.empty() && !graph.outlives_program(id) &&
-        std::all_of(readers.begin(), readers.end(),
-                    [&](int index) {
-                      const Call& call = program.calls[at(index)];
-                      return casts_to(call, dtype) || looks_up_in(call, id, dtype);
-                    }))
+        std::all_of(readers.begin(), readers.end(), [&](int index) {
+          const Call& call = program.calls[at(index)];
+          return casts_to(call, dtype) || looks_up_in(call, id, dtype);
+        }))
       names.insert(program.value(id).name);
   }
   return names;

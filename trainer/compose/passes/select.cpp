@@ -24,6 +24,8 @@ using kernels::Call;
 using kernels::Choice;
 using kernels::Variant;
 
+constexpr const char* kNotRowExact = "does not give a row the same bits in any number of rows";
+
 std::string params_text(const std::map<std::string, std::int64_t>& params) {
   std::vector<std::string> parts;
   for (const auto& [name, value] : params) parts.push_back(name + "=" + std::to_string(value));
@@ -63,12 +65,13 @@ struct VariantSelector::State {
   const hal::DeviceInfo& device;
   CostModel costs;
   std::vector<Rule> rules;
-  std::optional<TuningLookup> tuning, measured;  // set when a rule asks for it
-  std::map<std::string, Choice> defaults;        // by call key
+  std::optional<TuningLookup> tuning, measured;             // set when a rule asks for it
+  std::map<std::pair<std::string, bool>, Choice> defaults;  // by call key and row_exact
   // By call key, variant, and how the rule asks for it.
   std::map<std::tuple<std::string, const Variant*, std::string>, Choice> named;
   std::vector<Refusal> refusals;
   std::set<std::string> refused;
+  bool row_exact = false;  // of the program that is selected now
 
   void refuse(const std::string& op, const std::string& variant, const std::string& reason) {
     if (refused.insert(op + "\n" + variant + "\n" + reason).second) refusals.push_back({op, variant, reason});
@@ -85,7 +88,7 @@ struct VariantSelector::State {
   }
 
   const Choice& by_default(const std::string& key, const Call& call, const kernels::CallTypes& types) {
-    const auto known = defaults.find(key);
+    const auto known = defaults.find({key, row_exact});
     if (known != defaults.end()) return known->second;
     const kernels::CallView view = types.view(call);
     const std::vector<const Variant*> variants = catalog.variants(call.op, device.backend);
@@ -98,6 +101,10 @@ struct VariantSelector::State {
     for (const auto& [shaped, own] : kTiers)
       for (const Variant* variant : variants) {
         if (variant->kinds.empty() == shaped || (!low_precision && own)) continue;
+        if (row_exact && !variant->row_exact) {
+          if (!own) refuse(call.op, variant->name, kNotRowExact);
+          continue;
+        }
         if (own && (!variant->low_precision || variant->backend.empty() || !variant->serves(kind))) continue;
         if (shaped && !variant->serves(kind)) {
           std::string kinds;
@@ -109,11 +116,22 @@ struct VariantSelector::State {
           continue;
         }
         const kernels::Fit fit = own ? variant->trusted_fit(view, device) : variant->answer(view, device);
-        if (fit.ok) return defaults.emplace(key, choice(key, *variant, fit, view)).first->second;
+        if (fit.ok)
+          return defaults.emplace(std::pair(key, row_exact), choice(key, *variant, fit, view)).first->second;
         if (!own) refuse(call.op, variant->name, fit.reason);
       }
-    throw hal::Error("select, " + call.op + (call.path.empty() ? "" : " in " + call.path),
-                     "a variant must fit, at least the reference", to_string(call.attrs));
+    const std::string where = "select, " + call.op + (call.path.empty() ? "" : " in " + call.path);
+    if (row_exact)
+      throw hal::Error(where,
+                       "needs a variant on " + device.backend +
+                           " that gives a row the same bits in any number of rows (row_exact)",
+                       "none that fits");
+    throw hal::Error(where, "a variant must fit, at least the reference", to_string(call.attrs));
+  }
+
+  [[noreturn]] static void does_not_fit(const KernelRule& rule, const Call& call, const std::string& reason) {
+    throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
+                     "a variant named by a rule must fit", reason);
   }
 
   const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
@@ -121,6 +139,10 @@ struct VariantSelector::State {
     const Variant* variant = variant_of(rule, key, call.op);
     const TunedCall* tuned = tuned_call(rule, key);
     const std::string how = tuned ? rule.variant : params_text(rule.params);
+    if (row_exact && !variant->row_exact) {
+      if (tuned) return by_default(key, call, types);
+      does_not_fit(rule, call, kNotRowExact);
+    }
     const auto known = named.find({key, variant, how});
     if (known != named.end()) return known->second;
     const kernels::CallView view = types.view(call);
@@ -130,9 +152,7 @@ struct VariantSelector::State {
       fit = as_tuned(*variant, std::move(fit), view, *tuned);
     else if (!rule.params.empty())
       fit = with_params(*variant, std::move(fit), view, rule.params);
-    if (!fit.ok)
-      throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
-                       "a variant named by a rule must fit", fit.reason);
+    if (!fit.ok) does_not_fit(rule, call, fit.reason);
     return named.emplace(std::tuple(key, variant, how), choice(key, *variant, fit, view)).first->second;
   }
 
@@ -245,7 +265,8 @@ VariantSelector::VariantSelector(const kernels::Catalog& catalog, const hal::Dev
 
 VariantSelector::~VariantSelector() = default;
 
-kernels::Program VariantSelector::select(kernels::Program program) {
+kernels::Program VariantSelector::select(kernels::Program program, bool row_exact) {
+  state_->row_exact = row_exact;
   for (Call& call : program.calls)
     if (const kernels::Contract& contract = state_->catalog.contract(call.op);
         !contract.view && !contract.moves)

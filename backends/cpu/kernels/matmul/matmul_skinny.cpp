@@ -23,6 +23,15 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
+// The first `count` floats at `from`, fewer than a vector, and zeros. A remainder goes through vectors too, as scalars are
+// multiplied and added with one rounding or two as the compiler likes, and a row's bits must not depend on M.
+template <class Of>
+HWY_INLINE V LoadFirst(D d, const typename Of::T* from, std::int64_t count) {
+  HWY_ALIGN float padded[hn::MaxLanes(D())] = {};
+  for (std::int64_t i = 0; i < count; ++i) padded[i] = Of::load_one(from[i]);
+  return hn::Load(d, padded);
+}
+
 // out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS. Sums are vectors along
 // k, whose lanes are added at the end. B is of floats as Of tells.
 template <class Of, int M, int ROWS>
@@ -53,13 +62,20 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
       }
     }
   }
-  for (int i = 0; i < M; ++i)
-    for (int j = 0; j < ROWS; ++j) {
-      float sum = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
-      for (std::int64_t rest = step; rest < k; ++rest)
-        sum += a[i * a_row + rest] * Of::load_one(b[j * b_row + rest]);
-      out[i * stride + j] = sum;
+  for (; step < k; step += lanes) {
+    const std::int64_t count = std::min(lanes, k - step);
+    V right[ROWS];
+#pragma GCC unroll 8
+    for (int j = 0; j < ROWS; ++j) right[j] = LoadFirst<Of>(d, b + j * b_row + step, count);
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i) {
+      const V left = LoadFirst<Stored<hal::DType::f32>>(d, a + i * a_row + step, count);
+#pragma GCC unroll 8
+      for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::MulAdd(left, right[j], sums[i][j]);
     }
+  }
+  for (int i = 0; i < M; ++i)
+    for (int j = 0; j < ROWS; ++j) out[i * stride + j] = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
 }
 
 template <class Of, int M>
@@ -84,26 +100,23 @@ HWY_INLINE void AddRows(std::int64_t n, const float* a, std::int64_t a_row, std:
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) factors[i][r] = hn::Set(d, a[i * a_row + r * a_col]);
-  std::int64_t j = 0;
-  for (; j + lanes <= n; j += lanes) {
+  const auto add = [&](std::int64_t j, const auto& load) HWY_ATTR {
     V sums[M];
 #pragma GCC unroll 4
     for (int i = 0; i < M; ++i) sums[i] = first ? hn::Zero(d) : hn::Load(d, out + i * stride + j);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const V right = Of::load(d, b + r * b_row + j);
+      const V right = load(b + r * b_row + j);
 #pragma GCC unroll 4
       for (int i = 0; i < M; ++i) sums[i] = hn::MulAdd(factors[i][r], right, sums[i]);
     }
 #pragma GCC unroll 4
     for (int i = 0; i < M; ++i) hn::Store(sums[i], d, out + i * stride + j);
-  }
-  for (; j < n; ++j)
-    for (int i = 0; i < M; ++i) {
-      float sum = first ? 0.0f : out[i * stride + j];
-      for (int r = 0; r < ROWS; ++r) sum += a[i * a_row + r * a_col] * Of::load_one(b[r * b_row + j]);
-      out[i * stride + j] = sum;
-    }
+  };
+  std::int64_t j = 0;
+  for (; j + lanes <= n; j += lanes)
+    add(j, [&](const typename Of::T* from) HWY_ATTR { return Of::load(d, from); });
+  if (j < n) add(j, [&](const typename Of::T* from) HWY_ATTR { return LoadFirst<Of>(d, from, n - j); });
 }
 
 template <class Of, int M>

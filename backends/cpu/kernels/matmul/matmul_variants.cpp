@@ -104,14 +104,9 @@ std::vector<std::int64_t> even_cuts(std::int64_t size, std::int64_t max_length, 
 
 void encode_packed(const EncodeArgs& args) { encode_tiles(args, "matmul_packed"); }
 
-// With more rows, register blocks read B as fast and compute faster.
-Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
+Fit fit_rows(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = matmul_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const MatmulWork work = matmul_work(call);
-  const std::int64_t max_rows = work.trans_b ? 8 : 2;
-  if (work.m > max_rows)
-    return Fit::no("takes at most " + std::to_string(max_rows) + " rows for this layout of B, not " +
-                   std::to_string(work.m));
   if (work.trans_a && work.trans_b) return Fit::no("both A and B are transposed");
   // With trans_b, rows of B that stay in the L2 cache for the next rows of A; otherwise chunks of rows of B, the longer
   // the better.
@@ -120,6 +115,18 @@ Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
                      cuts = round_up(ceil_div(work.n, kMaxChunk), cores);
   const std::int64_t share = std::max<std::int64_t>(64, round_up(ceil_div(work.n, cuts), 16));
   return Fit::yes({{"tile_m", work.m}, {"tile_n", work.trans_b ? 48 : share}});
+}
+
+// With more rows, register blocks read B as fast and compute faster.
+Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
+  Fit fit = fit_rows(call, target);
+  if (!fit.ok) return fit;
+  const MatmulWork work = matmul_work(call);
+  const std::int64_t max_rows = work.trans_b ? 8 : 2;
+  if (work.m > max_rows)
+    return Fit::no("takes at most " + std::to_string(max_rows) + " rows for this layout of B, not " +
+                   std::to_string(work.m));
+  return fit;
 }
 
 void encode_skinny(const EncodeArgs& args) { encode_tiles(args, "matmul_skinny"); }
@@ -295,7 +302,8 @@ Ops matmul_ops() {
           .about = "few rows: B is read once, without packing, and 16-bit floats are converted in registers",
           .fit = fit_skinny,
           .encode = encode_skinny,
-          .low_precision = true},
+          .low_precision = true,
+          .row_exact = true},
          {.name = "packed",
           .kinds = {ProfileKind::host},
           .about =
@@ -305,6 +313,13 @@ Ops matmul_ops() {
           .encode = encode_packed,
           .alternatives = packed_alternatives,
           .low_precision = true},
+         {.name = "rows",
+          .kinds = {ProfileKind::host},
+          .about = "skinny for any number of rows, each of which has the same bits in all of them",
+          .fit = fit_rows,
+          .encode = encode_skinny,
+          .low_precision = true,
+          .row_exact = true},
          {.name = "blas",
           .kinds = {ProfileKind::host},
           .about = "slabs of C computed by OpenBLAS on one thread each",

@@ -18,6 +18,7 @@ constexpr std::int64_t kSkinnyRows = 8;  // up to so many rows, W is read in pla
 struct GroupedWork {
   std::int32_t groups, rows, m, n, k;  // m: of grouped_outer
   std::int32_t trans_b, has_bias, tile_m, tile_n;
+  std::int32_t by_rows;  // grouped_matmul: the kernel for few rows whatever a group's number of rows
 
   std::int64_t tiles_m() const { return ceil_div(m, tile_m); }
   std::int64_t tiles_n() const { return ceil_div(n, tile_n); }
@@ -35,14 +36,14 @@ Span rows_of(const GroupedWork& work, const std::int32_t* offsets, std::int64_t 
 
 // Runs items [begin, end) of one group's matmul on its part of the buffers.
 void run_inner(const MatmulWork& work, std::array<float*, 4> tensors, std::int64_t begin, std::int64_t end,
-               int worker) {
+               int worker, bool by_rows = false) {
   std::array<std::byte*, 4> buffers{};
   std::transform(tensors.begin(), tensors.end(), buffers.begin(),
                  [](float* at) { return reinterpret_cast<std::byte*>(at); });
   const std::vector<hal::Word> words = to_words(work);
   const KernelArgs args{std::span(buffers).first(work.has_bias ? 4u : 3u), {}, words.data(), {}};
-  const auto run =
-      work.m <= kSkinnyRows && work.trans_b && !work.trans_a ? run_matmul_skinny : run_matmul_packed;
+  by_rows = by_rows || (work.m <= kSkinnyRows && work.trans_b && !work.trans_a);
+  const auto run = by_rows ? run_matmul_skinny : run_matmul_packed;
   run(args, static_cast<std::uint32_t>(begin), static_cast<std::uint32_t>(end), worker);
 }
 
@@ -76,9 +77,9 @@ void run_grouped_matmul(const KernelArgs& args, std::uint32_t begin, std::uint32
     inner.panel = static_cast<std::int32_t>(packed_panel(count));
     float *x = args.at(0) + first * k, *w = args.at(1) + e * n * k;
     if (work.has_bias)
-      run_inner(inner, {x, w, args.at(3) + e * n, y}, tile, tile + 1, worker);
+      run_inner(inner, {x, w, args.at(3) + e * n, y}, tile, tile + 1, worker, work.by_rows);
     else
-      run_inner(inner, {x, w, y}, tile, tile + 1, worker);
+      run_inner(inner, {x, w, y}, tile, tile + 1, worker, work.by_rows);
   }
 }
 
@@ -185,6 +186,7 @@ void encode(const EncodeArgs& args) {
   work.k = static_cast<std::int32_t>(d.k);
   work.trans_b = d.trans_b;
   work.has_bias = d.bias;
+  work.by_rows = args.choice.variant->row_exact;
   record_tiles(args, "grouped_matmul", ceil_div(d.rows, kMaxItemRows) * work.tiles_n() * (d.groups + 1),
                {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
                 reads(args.inputs[d.bias ? 3 : 1]), writes(args.outputs[0])},
@@ -211,13 +213,21 @@ void encode_sum(const EncodeArgs& args) {
 
 Ops grouped_matmul_ops() {
   const std::string about = "the matmul kernels for each group: register blocks over packed panels";
-  return {{{"grouped_matmul", run_grouped_matmul},
-           {"grouped_outer", run_grouped_outer},
-           {"grouped_sum", run_grouped_sum}},
-          {{"grouped_matmul", {simd_variant(about, fit, encode)}},
-           {"grouped_outer", {simd_variant(about, fit_outer, encode_outer)}},
-           {"grouped_sum",
-            {simd_variant("groups and tiles of columns in parallel, rows in order", fit_sum, encode_sum)}}}};
+  return {
+      {{"grouped_matmul", run_grouped_matmul},
+       {"grouped_outer", run_grouped_outer},
+       {"grouped_sum", run_grouped_sum}},
+      {{"grouped_matmul",
+        {{.name = "simd", .about = about, .fit = fit, .encode = encode},
+         {.name = "rows",
+          .about =
+              "the matmul kernel for few rows for groups of any size; a row has the same bits in all of them",
+          .fit = fit,
+          .encode = encode,
+          .row_exact = true}}},
+       {"grouped_outer", {simd_variant(about, fit_outer, encode_outer)}},
+       {"grouped_sum",
+        {simd_variant("groups and tiles of columns in parallel, rows in order", fit_sum, encode_sum)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -360,7 +360,8 @@ Ops paged_attention_ops() {
                        "depend on no other query",
               .fit = fit,
               .encode = encode,
-              .low_precision = true}}}}};
+              .low_precision = true,
+              .row_exact = true}}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -108,7 +108,8 @@ Ops nf4_matmul_ops() {
               .about = "the packed matmul; weights are dequantized block by block in cache",
               .fit = fit,
               .encode = encode,
-              .low_precision = true}}},
+              .low_precision = true,
+              .row_exact = true}}},
            {"nf4_unpack",
             {simd_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}}}};
 }

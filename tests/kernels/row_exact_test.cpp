@@ -1,0 +1,194 @@
+// Variants that promise row_exact: a row of the result has the same bits in any number of rows, by each of them.
+#include <fmt/format.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "hal/registry.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/program/call_text.h"
+#include "tests/kernels/harness.h"
+
+namespace meshloom::tests {
+namespace {
+
+using hal::DType;
+using kernels::HostTensor;
+
+// A call whose inputs `by_row` have a row for each row of the result.
+struct RowCall {
+  std::string op;
+  kernels::Case test;
+  std::vector<std::size_t> by_row;
+};
+
+HostTensor random(const kernels::TensorType& type, std::uint64_t seed) {
+  HostTensor wide(kernels::widened(type)), result(type);
+  if (type.dtype == DType::u8) {  // codes
+    kernels::Rng rng(seed);
+    for (std::byte& byte : result.data) byte = static_cast<std::byte>(rng.integer(0, 255));
+    return result;
+  }
+  kernels::fill_uniform({wide.type, wide.data.data()}, seed, -1, 1);
+  kernels::narrow(wide, {result.type, result.data.data()});
+  return result;
+}
+
+DType dtype_of(kernels::Rng& rng, const std::vector<DType>& dtypes) {
+  return dtypes[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(dtypes.size()) - 1))];
+}
+
+HostTensor rows_of(const HostTensor& all, std::int64_t first, std::int64_t count) {
+  kernels::TensorType type = all.type;
+  const std::int64_t row = type.bytes() / type.dim(0);
+  type.shape[0] = count;
+  HostTensor part(type);
+  std::memcpy(part.data.data(), all.data.data() + first * row, static_cast<std::size_t>(count * row));
+  return part;
+}
+
+class RowExact : public testing::Test {
+ protected:
+  void SetUp() override {
+    kernels::add_contracts(catalog_);
+    register_backends(registry_, catalog_);
+    device_ = hal::checked(registry_.open("cpu"));
+  }
+
+  std::vector<const kernels::Variant*> promised(const std::string& op) const {
+    std::vector<const kernels::Variant*> all;
+    for (const kernels::Variant* variant : catalog_.variants(op, "cpu"))
+      if (variant->row_exact) all.push_back(variant);
+    return all;
+  }
+
+  // Whether all rows together, cut in two and one by one give the same bytes by every variant that fits; counts the runs.
+  bool holds(const RowCall& row_call, const std::vector<const kernels::Variant*>& variants,
+             std::uint64_t seed) {
+    std::vector<HostTensor> inputs;
+    for (std::size_t i = 0; i < row_call.test.inputs.size(); ++i)
+      inputs.push_back(random(row_call.test.inputs[i], seed + i));
+    const std::int64_t rows = row_call.test.inputs[0].dim(0), cut = rows / 3;
+    std::vector<std::byte> expected;
+    for (const kernels::Variant* variant : variants)
+      for (const std::vector<std::int64_t>& starts :
+           {std::vector<std::int64_t>{0}, std::vector<std::int64_t>{0, cut}, every_row(rows)}) {
+        std::vector<std::byte> found;
+        for (std::size_t i = 0; i < starts.size(); ++i) {
+          const std::int64_t end = i + 1 < starts.size() ? starts[i + 1] : rows;
+          if (end == starts[i]) continue;
+          kernels::Case test = row_call.test;
+          std::vector<HostTensor> part = inputs;
+          for (const std::size_t input : row_call.by_row) {
+            part[input] = rows_of(inputs[input], starts[i], end - starts[i]);
+            test.inputs[input] = part[input].type;
+          }
+          const CaseCall call(catalog_, row_call.op, test);
+          if (!variant->answer(call.view(), device_->info()).ok) {
+            found.clear();
+            break;
+          }
+          const std::vector<std::byte> bytes = first_output(*device_, *variant, call, part);
+          found.insert(found.end(), bytes.begin(), bytes.end());
+          ++runs_;
+        }
+        if (found.empty()) continue;
+        if (expected.empty()) expected = found;
+        if (found != expected) return false;
+      }
+    return true;
+  }
+
+  static std::vector<std::int64_t> every_row(std::int64_t rows) {
+    std::vector<std::int64_t> starts;
+    for (std::int64_t i = 0; i < rows; ++i) starts.push_back(i);
+    return starts;
+  }
+
+  RowCall matmul(kernels::Rng& rng) const {
+    const DType dtype = dtype_of(rng, {DType::f32, DType::bf16, DType::f16});
+    const std::int64_t m = rng.integer(1, 40), n = rng.extent(120), k = rng.extent(900);
+    const bool trans_b = rng.flip(0.7);
+    RowCall call{"matmul",
+                 {"", {{dtype, {m, k}}, {dtype, trans_b ? kernels::Shape{n, k} : kernels::Shape{k, n}}}, {}},
+                 {0}};
+    if (trans_b) call.test.attrs.set("trans_b", true);
+    if (rng.flip(0.3)) {
+      call.test.attrs.set("bias", true);
+      call.test.inputs.push_back({DType::f32, {n}});
+    }
+    if (rng.flip(0.3)) {
+      call.test.attrs.set("residual", true);
+      call.by_row.push_back(call.test.inputs.size());
+      call.test.inputs.push_back({dtype, {m, n}});
+    }
+    return call;
+  }
+
+  kernels::Catalog catalog_;
+  hal::Registry registry_;
+  std::unique_ptr<hal::Device> device_;
+  int runs_ = 0;
+};
+
+TEST_F(RowExact, ProductsKeepTheBitsOfARow) {
+  EXPECT_EQ(promised("matmul").size(), 2u);
+  const int rounds = fuzz_rounds(60);
+  for (int i = fuzz_from(); i < fuzz_from() + rounds; ++i) {
+    kernels::Rng rng(static_cast<std::uint64_t>(i) + 31);
+    const RowCall call = matmul(rng);
+    ASSERT_TRUE(holds(call, promised("matmul"), static_cast<std::uint64_t>(i)))
+        << i << ": " << kernels::inputs_text(call.test.inputs, call.test.attrs);
+  }
+  EXPECT_GT(runs_, rounds);
+}
+
+TEST_F(RowExact, ProductsOfOtherVariantsDoNot) {
+  bool differs = false;
+  const std::vector<const kernels::Variant*> mixed{catalog_.find("matmul", "cpu", "packed"),
+                                                   catalog_.find("matmul", "cpu", "skinny")};
+  for (int i = 0; i < 20 && !differs; ++i) {
+    kernels::Rng rng(static_cast<std::uint64_t>(i));
+    differs = !holds(matmul(rng), mixed, static_cast<std::uint64_t>(i));
+  }
+  EXPECT_TRUE(differs);
+}
+
+TEST_F(RowExact, NormsKeepTheBitsOfARow) {
+  for (const std::string op : {"rms_norm", "layer_norm"})
+    for (int i = 0; i < fuzz_rounds(20); ++i) {
+      kernels::Rng rng(static_cast<std::uint64_t>(i));
+      const std::int64_t m = rng.integer(1, 40), n = rng.extent(700);
+      const DType dtype = dtype_of(rng, {DType::f32, DType::bf16});
+      RowCall call{op, {"", {{dtype, {m, n}}, {DType::f32, {n}}}, {{"eps", 1e-5}}}, {0}};
+      if (op == "layer_norm") call.test.inputs.push_back({DType::f32, {n}});
+      ASSERT_FALSE(promised(op).empty());
+      ASSERT_TRUE(holds(call, promised(op), static_cast<std::uint64_t>(i))) << op << ", " << i;
+    }
+}
+
+TEST_F(RowExact, ProductsOf4BitsKeepTheBitsOfARow) {
+  for (int i = 0; i < fuzz_rounds(12); ++i) {
+    kernels::Rng rng(static_cast<std::uint64_t>(i));
+    const std::int64_t m = rng.integer(1, 40), n = rng.extent(90), blocks = rng.integer(1, 10);
+    const std::int64_t k = 64 * blocks;
+    const RowCall call{"nf4_matmul",
+                       {"",
+                        {{dtype_of(rng, {DType::f32, DType::bf16}), {m, k}},
+                         {DType::u8, {n, k / 2}},
+                         {DType::f32, {n, blocks}}},
+                        {{"columns", k}, {"block", std::int64_t{64}}, {"trans_b", true}}},
+                       {0}};
+    ASSERT_FALSE(promised("nf4_matmul").empty());
+    ASSERT_TRUE(holds(call, promised("nf4_matmul"), static_cast<std::uint64_t>(i))) << i;
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::tests
