@@ -45,6 +45,8 @@ void Client::close() {
   socket_ = -1;
 }
 
+void Client::end_sending() { ::shutdown(socket_, SHUT_WR); }
+
 void Client::reset() {
   const linger none{1, 0};
   ::setsockopt(socket_, SOL_SOCKET, SO_LINGER, &none, sizeof none);

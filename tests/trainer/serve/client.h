@@ -39,6 +39,8 @@ class Client {
   // Whether the server closes the connection, within 20 seconds, without sending more.
   bool closed();
   void close();
+  // The server reads no more from here on.
+  void end_sending();
   // Ends the connection with a reset.
   void reset();
 
