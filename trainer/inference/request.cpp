@@ -4,11 +4,16 @@ namespace meshloom::trainer {
 
 std::string_view to_string(FinishReason reason) {
   switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::cancelled: return "cancelled";
-    case FinishReason::deadline: return "deadline";
-    case FinishReason::error: return "error";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
+    case FinishReason::deadline:
+      return "deadline";
+    case FinishReason::error:
+      return "error";
   }
   return "";
 }

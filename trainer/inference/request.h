@@ -31,7 +31,8 @@ std::string_view to_string(FinishReason reason);
 struct TokenScore {
   std::int32_t id = 0;
   float logprob = 0;
-  std::vector<std::pair<std::int32_t, float>> top;  // the Request::top most probable tokens, by falling probability
+  std::vector<std::pair<std::int32_t, float>>
+      top;  // the Request::top most probable tokens, by falling probability
 };
 
 struct Usage {
@@ -65,9 +66,10 @@ struct Request {
 };
 
 struct EngineCounters {
-  std::int64_t running = 0, waiting = 0;           // requests now
-  std::int64_t pages = 0, pages_in_use = 0;        // of the pool
-  std::int64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0, steps = 0, preemptions = 0;  // since the start
+  std::int64_t running = 0, waiting = 0;     // requests now
+  std::int64_t pages = 0, pages_in_use = 0;  // of the pool
+  std::int64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0, steps = 0,
+               preemptions = 0;  // since the start
 };
 
 // The queue has no room; the caller may try again.
