@@ -68,8 +68,9 @@ std::vector<TokenLogit> finite_logits(std::span<const float> logits) {
 
 void penalize(std::vector<TokenLogit>& candidates, const SamplerOptions& options, const TokensSoFar& so_far) {
   const auto change = [&](std::int32_t id, const auto& edit) {
-    const auto found = std::lower_bound(candidates.begin(), candidates.end(), id,
-                                        [](const TokenLogit& c, std::int32_t wanted) { return c.id < wanted; });
+    const auto found =
+        std::lower_bound(candidates.begin(), candidates.end(), id,
+                         [](const TokenLogit& c, std::int32_t wanted) { return c.id < wanted; });
     if (found != candidates.end() && found->id == id) edit(found->logit);
   };
   for (const auto& [id, bias] : options.logit_bias) change(id, [&](double& logit) { logit += bias; });
@@ -118,7 +119,9 @@ std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& o
   const TokenLogit best = *std::min_element(candidates.begin(), candidates.end(), more_likely);
   if (options.temperature == 0) return best.id;
   FallingLogits falling(std::move(candidates));
-  const auto weight = [&](const TokenLogit& c) { return std::exp((c.logit - best.logit) / options.temperature); };
+  const auto weight = [&](const TokenLogit& c) {
+    return std::exp((c.logit - best.logit) / options.temperature);
+  };
   double sum = 0;
   if (options.top_k > 0) {
     falling.keep(static_cast<std::size_t>(options.top_k));
