@@ -1,6 +1,7 @@
 #include "trainer/inference/text_stream.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace meshloom::trainer {
 namespace {

@@ -17,6 +17,8 @@ struct ApiServerOptions {
   std::vector<std::string>
       keys;  // one of them must come as "Authorization: Bearer KEY", but for GET /health; none = no key
   std::function<void(const std::string&)> note;  // what the operator should know, from the server's thread
+  std::function<void(const std::string&)>
+      lost;  // the engine has lost its device: nothing can be computed any more
 };
 
 class ApiServer {

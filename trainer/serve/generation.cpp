@@ -73,6 +73,10 @@ void Generation::begin() {
   } catch (const EngineBusy& busy) {
     abandon();
     throw ApiError(429, fmt::format("the server is busy: {}", busy.what()), {}, "server_busy");
+  } catch (const hal::DeviceLost& lost) {
+    abandon();
+    if (around_.lost) around_.lost(lost.what());
+    throw ApiError(503, lost.what(), {}, "device_lost");
   } catch (const Error& error) {
     abandon();
     throw ApiError(400, error.what());

@@ -25,6 +25,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     const TokenTexts& texts;
     Metrics& metrics;
     HttpServer::Post post;
+    std::function<void(const std::string&)> lost;  // ApiServerOptions::lost
   };
   // `head` has the headers of the response.
   Generation(ApiRequest request, Surroundings surroundings, std::shared_ptr<HttpReply> reply,

@@ -316,6 +316,14 @@ TEST(Api, AnEngineThatRefusesOrFails) {
   EXPECT_EQ(server.post("/v1/completions", R"({"prompt":"a"})").status, 200);
 }
 
+TEST(Api, AnEngineWithoutItsDevice) {
+  ScriptedServer server;
+  server.engine.lose_device();
+  EXPECT_EQ(server.post("/v1/completions", R"({"prompt":"a"})").status, 503);
+  server.stop();
+  EXPECT_EQ(server.lost.size(), 1u);
+}
+
 TEST(Api, AClientThatVanishesCancelsItsRequests) {
   for (const char* stream : {"false", "true"}) {
     ScriptedServer server;

@@ -24,6 +24,7 @@ ScriptedEngine::~ScriptedEngine() {
 
 RequestId ScriptedEngine::submit(Request request) {
   const std::lock_guard lock(mutex_);
+  if (lost_) throw hal::DeviceLost("engine", "must have its device");
   if (!refusal_.empty()) throw Error("engine", refusal_);
   if (room_ == 0) throw trainer::EngineBusy("engine", "must have room", "none");
   if (room_ > 0) --room_;
@@ -58,6 +59,10 @@ void ScriptedEngine::fail_with(std::string error) {
 void ScriptedEngine::refuse_with(std::string error) {
   const std::lock_guard lock(mutex_);
   refusal_ = std::move(error);
+}
+void ScriptedEngine::lose_device() {
+  const std::lock_guard lock(mutex_);
+  lost_ = true;
 }
 void ScriptedEngine::busy_after(int requests) {
   const std::lock_guard lock(mutex_);
@@ -149,7 +154,8 @@ bool ScriptedEngine::step(Active& active, bool cancelled, const std::string& err
 ScriptedServer::ScriptedServer(std::vector<std::string> keys, bool ready, trainer::HttpOptions http)
     : chat_(trainer::chat_format("", tokens_, *tokenizer_)) {
   server_ = std::make_unique<trainer::ApiServer>(trainer::ApiServerOptions{
-      http, std::move(keys), [this](const std::string& note) { notes.push_back(note); }});
+      http, std::move(keys), [this](const std::string& note) { notes.push_back(note); },
+      [this](const std::string& what) { lost.push_back(what); }});
   thread_ = std::thread([this] { server_->run(); });
   if (ready) set_model();
 }

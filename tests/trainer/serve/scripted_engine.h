@@ -32,6 +32,7 @@ class ScriptedEngine : public trainer::EngineClient {
   void say(std::string text);
   void fail_with(std::string error);    // requests end with this error after their first token
   void refuse_with(std::string error);  // submit() throws Error
+  void lose_device();                   // submit() throws DeviceLost
   void busy_after(int requests);        // submit() throws EngineBusy
   void hold(bool held);                 // nothing is written meanwhile
   std::vector<trainer::Request> requests() const;
@@ -59,7 +60,7 @@ class ScriptedEngine : public trainer::EngineClient {
   std::size_t cancels_ = 0;
   std::string text_ = "hello", error_, refusal_;
   int room_ = -1;
-  bool held_ = false, stop_ = false;
+  bool held_ = false, stop_ = false, lost_ = false;
   trainer::RequestId last_ = 0;
   trainer::EngineCounters counters_;
   std::thread thread_;
@@ -80,7 +81,7 @@ class ScriptedServer {
   Answer get(const std::string& path) const { return ask(port(), "GET", path); }
 
   ScriptedEngine engine;
-  std::vector<std::string> notes;  // of the server's thread: to be read after stop()
+  std::vector<std::string> notes, lost;  // of the server's thread: to be read after stop()
   trainer::ApiServer& server() { return *server_; }
 
  private:

@@ -3,10 +3,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
 #include "kernels/core/rng.h"
-#include "tests/trainer/run/binary.h"
 #include "trainer/data/tokenizer/tokenizer_json.h"
 #include "trainer/data/tokenizer/unicode.h"
 
