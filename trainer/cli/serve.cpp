@@ -132,6 +132,9 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
     served.no_chat = fmt::format("this model cannot chat: {}", error.what());
     say_note(served.no_chat);
   }
+  if (options.engine.max_length > config.sequence)
+    say_note(fmt::format("--max-length {} is more than the {} tokens that the model was trained on",
+                         options.engine.max_length, config.sequence));
   model.device = open_device(config, registries.devices, say_note);
   model.engine =
       std::make_unique<Engine>(config, options.engine, *model.device, registries.catalog, checkpoint.model);

@@ -87,7 +87,7 @@ void Engine::check(const Request& request) const {
 RequestId Engine::submit(Request request) {
   check(request);
   const std::lock_guard lock(mutex_);
-  if (!lost_.empty()) throw Error("engine", "must have its device", lost_);
+  if (!lost_.empty()) throw hal::DeviceLost("engine", "must have its device", lost_);
   const std::int64_t most = options_.max_sequences + options_.max_waiting;
   if (unfinished_ >= most)
     throw EngineBusy("engine", "at most " + std::to_string(most) + " requests run and wait",

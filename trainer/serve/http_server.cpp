@@ -477,7 +477,7 @@ void HttpServer::Impl::listen() {
   if (error || found.empty()) throw Error(where, "must be an address of this machine", error.message());
   const tcp::endpoint endpoint = found.begin()->endpoint();
   const auto must = [&] {
-    if (error) throw Error(where, "must be free to listen on", error.message());
+    if (error) throw Error(where, "must be an address and a port that can be listened on", error.message());
   };
   acceptor_.open(endpoint.protocol(), error), must();
   acceptor_.set_option(tcp::acceptor::reuse_address(true), error), must();
