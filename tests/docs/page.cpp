@@ -38,6 +38,11 @@ const std::vector<Substitution> kSubstitutions{
      "meshloom train$1 --steps 1 --sample 2 --set eval_batches=1"},
     {std::regex(R"(\bmeshloom bench (train_step|mesh)\b(.*))"), "meshloom bench $1$2 --steps 1"},
     {std::regex(R"(\bmeshloom generate\b(.*))"), "meshloom generate$1 --tokens 2"},
+    // A server runs until it is stopped: here, once it is ready.
+    {std::regex(R"((\bmeshloom serve\b.*) --port \d+)"), "$1"},
+    {std::regex(R"(^(.*\bmeshloom serve\b(?!.*--help).*))"),
+     "$1 --port 0 >.ready 2>&1 & until grep -q Serving .ready; do kill -0 $! || break; sleep 0.05; done; "
+     "kill -TERM $!; wait $!; code=$?; cat .ready; exit $code"},
     {std::regex(R"(--budget \w+)"), "--budget 1s"},
     // Timings are not the point: a busy machine must not look like a regression.
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
@@ -113,14 +118,15 @@ class Workplace {
       chats += R"({"messages": [)" + user + R"(, {"role": "assistant", "content": "A river."}]})" + "\n";
     scratch_.file("chats.jsonl", chats);
     scratch_.file("messages.json", "[" + user + "]\n");
+    scratch_.file("keys.txt", "a-key\n");
     std::filesystem::create_directory_symlink(MESHLOOM_SOURCE_DIR "/examples", scratch_.path("examples"));
   }
 
   int run(const std::string& command, std::string& said) {
     for (const auto& [path, maker] : makers())
-      if (std::regex_search(
-              command,
-              std::regex("(--init|checkpoint|--like|import|--config|--baseline|plans) " + path + "\\b")) &&
+      if (std::regex_search(command,
+                            std::regex("(--init|checkpoint|--like|import|--config|--baseline|plans|serve) " +
+                                       path + "\\b")) &&
           !std::filesystem::exists(scratch_.path(path))) {
         const int code = run(maker, said);
         if (code != 0) return code;

@@ -47,6 +47,9 @@ TEST(Layering, PlantedViolationsAreTold) {
   EXPECT_THAT(check("trainer/x.cpp", "#include \"backends/cpu/device/device.h\"\n"),
               ElementsAre("trainer/x.cpp:1: trainer/ may include only hal/, kernels/, layers/; found "
                           "\"backends/cpu/device/device.h\""));
+  EXPECT_THAT(check("trainer/run/x.cpp", "#include \"trainer/serve/http_server.h\"\n"),
+              ElementsAre("trainer/run/x.cpp:1: only trainer/cli/ may include trainer/serve/; found "
+                          "\"trainer/serve/http_server.h\""));
   EXPECT_THAT(check("trainer/x.cpp", "#include \"tests/kernels/harness.h\"\n"),
               ElementsAre("trainer/x.cpp:1: nothing may include tests/; found \"tests/kernels/harness.h\""));
   EXPECT_THAT(
@@ -58,6 +61,8 @@ TEST(Layering, WhatIsAllowedIsNotTold) {
   EXPECT_THAT(
       violations({{"backends/register.cpp", "#include \"trainer/x.h\"\n"},
                   {"trainer/cli/main.cpp", "#include \"bench/cli/command.h\"\n"},
+                  {"trainer/cli/serve.cpp", "#include \"trainer/serve/api_server.h\"\n"},
+                  {"trainer/serve/api_server.cpp", "#include \"trainer/serve/http_server.h\"\n"},
                   {"layers/a.cpp", "#include \"kernels/matmul/matmul.h\"\n#include \"hal/error.h\"\n"},
                   {"backends/vulkan/a.cpp", "#include \"backends/simt/dialect/loader.h\"\n"}}),
       IsEmpty());

@@ -82,6 +82,9 @@ std::vector<std::string> violations(const Sources& sources) {
                    backend_of(target) != "simt") {
           found.push_back(where + "a backend may include itself and backends/simt/, never another; found \"" +
                           target + "\"");
+        } else if (target.starts_with("trainer/serve/") && !path.starts_with("trainer/serve/") &&
+                   !path.starts_with("trainer/cli/")) {
+          found.push_back(where + "only trainer/cli/ may include trainer/serve/; found \"" + target + "\"");
         }
       } else if (room == "layers" &&
                  std::regex_search(line = std::regex_replace(line, kStdVariant, ""), match, kHardware)) {

@@ -23,12 +23,17 @@ struct SamplerOptions {
   std::uint64_t seed = 0;
 };
 
-// Throws Error on invalid values.
+// The tokens in front of the one that is drawn, which penalties look at. Ids that the logits do not have are ignored.
+struct TokensSoFar {
+  std::span<const std::int32_t> prompt, generated;
+};
+
+// Throws Error on invalid values. Whether the model has the ids of logit_bias is the caller's to check.
 void check(const SamplerOptions& options);
 // The random number depends on (seed, position) only, so that the same prompt gives the same text on every
 // run. Logits that are not finite are never sampled; throws Error when none is finite. Ties go to the lower
 // id.
-std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options,
-                          std::int64_t position);
+std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options, std::int64_t position,
+                          const TokensSoFar& so_far = {});
 
 }  // namespace meshloom::trainer

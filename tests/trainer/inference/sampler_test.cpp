@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <limits>
+#include <map>
 #include <numeric>
+#include <random>
 #include <set>
 #include <vector>
 
 #include "hal/error.h"
+#include "kernels/core/rng.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -186,6 +190,152 @@ TEST(Sampler, DrawsAreIndependent) {
   EXPECT_LT(chi_square_excess(positions, expected), kMaxExcess);
   EXPECT_LT(chi_square_excess(seeds, expected), kMaxExcess);
   EXPECT_LT(chi_square_excess(diagonal, expected), kMaxExcess);
+}
+
+// The same by sorting everything and following the definitions one after another.
+std::int32_t plainly_sampled(const std::vector<float>& logits, const SamplerOptions& options,
+                             std::int64_t position, const TokensSoFar& so_far) {
+  std::map<std::int32_t, double> scores;
+  for (std::size_t i = 0; i < logits.size(); ++i)
+    if (std::isfinite(logits[i])) scores[static_cast<std::int32_t>(i)] = logits[i];
+  for (const auto& [id, bias] : options.logit_bias)
+    if (scores.count(id)) scores[id] += bias;
+  std::set<std::int32_t> seen(so_far.prompt.begin(), so_far.prompt.end());
+  seen.insert(so_far.generated.begin(), so_far.generated.end());
+  for (auto& [id, score] : scores) {
+    if (seen.count(id))
+      score = score > 0 ? score / options.repetition_penalty : score * options.repetition_penalty;
+    const auto times = std::count(so_far.generated.begin(), so_far.generated.end(), id);
+    if (times > 0) score -= options.presence_penalty + options.frequency_penalty * static_cast<double>(times);
+  }
+  std::vector<std::pair<double, std::int32_t>> order;  // (-score, id)
+  for (const auto& [id, score] : scores) order.emplace_back(-score, id);
+  std::sort(order.begin(), order.end());
+  if (options.temperature == 0) return order[0].second;
+  if (options.top_k > 0) order.resize(std::min(order.size(), static_cast<std::size_t>(options.top_k)));
+  std::vector<double> weights;
+  for (const auto& [negative, id] : order)
+    weights.push_back(std::exp((order[0].first - negative) / options.temperature));
+  const double sum = std::accumulate(weights.begin(), weights.end(), 0.0);
+  std::size_t count = 0;
+  for (double kept = 0; count < weights.size() && (options.top_p == 1 || kept < options.top_p * sum); ++count)
+    kept += weights[count];
+  weights.resize(std::max<std::size_t>(count, 1));
+  while (weights.size() > 1 && weights.back() < options.min_p * weights[0]) weights.pop_back();
+  const double u =
+      static_cast<double>(kernels::mix(options.seed, static_cast<std::uint64_t>(position)) >> 11) * 0x1p-53 *
+      std::accumulate(weights.begin(), weights.end(), 0.0);
+  double at = 0;
+  for (std::size_t i = 0; i < weights.size(); ++i)
+    if ((at += weights[i]) > u) return order[i].second;
+  return order[weights.size() - 1].second;
+}
+
+TEST(Sampler, DrawsWhatTheDefinitionDraws) {
+  std::mt19937 random(3);
+  const auto uniform = [&](double low, double high) {
+    return std::uniform_real_distribution<double>(low, high)(random);
+  };
+  const auto sometimes = [&](auto value, auto other) { return random() % 2 == 0 ? value : other; };
+  const auto tokens = [&](std::size_t most, std::size_t vocabulary) {
+    std::vector<std::int32_t> ids(random() % most);
+    for (std::int32_t& id : ids) id = static_cast<std::int32_t>(random() % vocabulary);
+    return ids;
+  };
+  std::set<std::int32_t> drawn;
+  int differs = 0;
+  for (int i = 0; i < 3000; ++i) {
+    std::vector<float> logits(sometimes(1 + random() % 40, 1 + random() % 1500));
+    const bool coarse = random() % 3 == 0;  // with ties
+    for (float& logit : logits) {
+      logit = static_cast<float>(uniform(-6, 6));
+      if (coarse) logit = std::round(logit);
+      if (random() % 50 == 0 && &logit != &logits[0]) logit = sometimes(-kInfinity, std::nanf(""));
+    }
+    SamplerOptions options{.temperature = sometimes(0.0, uniform(0.1, 3)),
+                           .top_k = sometimes(0, static_cast<int>(random() % 100)),
+                           .top_p = sometimes(1.0, uniform(0.01, 1)),
+                           .min_p = sometimes(0.0, uniform(0, 0.5)),
+                           .repetition_penalty = sometimes(1.0, uniform(0.5, 2)),
+                           .presence_penalty = sometimes(0.0, uniform(-2, 2)),
+                           .frequency_penalty = sometimes(0.0, uniform(-2, 2)),
+                           .seed = random()};
+    if (random() % 2 == 0)
+      for (const std::int32_t id : tokens(8, logits.size()))
+        options.logit_bias.emplace_back(id, uniform(-9, 9));
+    const std::vector<std::int32_t> prompt = tokens(60, logits.size()), generated = tokens(60, logits.size());
+    const TokensSoFar so_far{prompt, generated};
+    check(options);
+    const std::int32_t token = sample_token(logits, options, i, so_far);
+    ASSERT_EQ(token, plainly_sampled(logits, options, i, so_far)) << i;
+    drawn.insert(token);
+    differs += token != sample_token(logits, options, i);
+  }
+  EXPECT_GT(drawn.size(), 200u);
+  EXPECT_GT(differs, 500);  // what stands in the text matters
+}
+
+TEST(Sampler, MinPKeepsThoseOfAShareOfTheLargest) {
+  // 0.5, 0.25, 0.125, 0.125
+  const std::vector<float> logits{std::log(0.125f), std::log(0.5f), std::log(0.125f), std::log(0.25f)};
+  EXPECT_EQ(picked(logits, {.temperature = 1, .min_p = 1}), (Ids{1}));
+  EXPECT_EQ(picked(logits, {.temperature = 1, .min_p = 0.51}), (Ids{1}));
+  EXPECT_EQ(picked(logits, {.temperature = 1, .min_p = 0.49}), (Ids{1, 3}));
+  EXPECT_EQ(picked(logits, {.temperature = 1, .min_p = 0.24}), (Ids{0, 1, 2, 3}));
+  EXPECT_EQ(picked(logits, {.temperature = 2, .min_p = 0.6}), (Ids{1, 3}));  // after the temperature
+}
+
+TEST(Sampler, PenaltiesLookAtTheTextSoFar) {
+  const std::vector<float> logits{2, 1.5f, -1, -1.5f};
+  const std::vector<std::int32_t> zero{0}, twice{0, 0}, none{}, outside{-1, 4, 99};
+  const auto best = [&](SamplerOptions options, const TokensSoFar& so_far) {
+    options.temperature = 0;
+    return sample_token(logits, options, 0, so_far);
+  };
+  EXPECT_EQ(best({.repetition_penalty = 1.4}, {none, none}), 0);
+  EXPECT_EQ(best({.repetition_penalty = 1.4}, {zero, none}), 1);
+  EXPECT_EQ(best({.repetition_penalty = 1.4}, {none, zero}), 1);
+  EXPECT_EQ(best({.repetition_penalty = 1.3}, {none, twice}), 0);  // once, whatever the number
+  EXPECT_EQ(best({.presence_penalty = 0.6}, {zero, none}), 0);     // not of the prompt
+  EXPECT_EQ(best({.presence_penalty = 0.6}, {none, zero}), 1);
+  EXPECT_EQ(best({.presence_penalty = 0.3}, {none, twice}), 0);
+  EXPECT_EQ(best({.frequency_penalty = 0.3}, {none, zero}), 0);
+  EXPECT_EQ(best({.frequency_penalty = 0.3}, {none, twice}), 1);
+  EXPECT_EQ(best({.repetition_penalty = 2, .presence_penalty = 2}, {outside, outside}), 0);
+  EXPECT_EQ(best({.logit_bias = {{3, 4}}}, {}), 3);
+  EXPECT_EQ(best({.logit_bias = {{3, 2}, {3, 2}}}, {}), 3);
+  EXPECT_EQ(best({.logit_bias = {{0, -100}, {9, 100}}}, {}), 1);
+  // A negative logit is multiplied.
+  EXPECT_EQ(sample_token(std::vector<float>{-1, -1.5f}, {.temperature = 0, .repetition_penalty = 2}, 0,
+                         {zero, none}),
+            1);
+}
+
+TEST(Sampler, ChecksItsOptions) {
+  const double nan = std::nan("");
+  EXPECT_NO_THROW(check({}));
+  EXPECT_NO_THROW(check({.top_p = 1e-9, .min_p = 1, .presence_penalty = -2, .frequency_penalty = 2}));
+  for (const SamplerOptions& options : {SamplerOptions{.temperature = -1},
+                                        SamplerOptions{.temperature = nan},
+                                        SamplerOptions{.temperature = double{kInfinity}},
+                                        SamplerOptions{.top_k = -1},
+                                        SamplerOptions{.top_p = 0},
+                                        SamplerOptions{.top_p = 1.1},
+                                        SamplerOptions{.top_p = nan},
+                                        SamplerOptions{.min_p = -0.1},
+                                        SamplerOptions{.min_p = 1.1},
+                                        SamplerOptions{.min_p = nan},
+                                        SamplerOptions{.repetition_penalty = 0},
+                                        SamplerOptions{.repetition_penalty = nan},
+                                        SamplerOptions{.repetition_penalty = double{kInfinity}},
+                                        SamplerOptions{.presence_penalty = 2.1},
+                                        SamplerOptions{.presence_penalty = nan},
+                                        SamplerOptions{.frequency_penalty = -2.1},
+                                        SamplerOptions{.frequency_penalty = nan},
+                                        SamplerOptions{.logit_bias = {{-1, 0.0}}},
+                                        SamplerOptions{.logit_bias = {{0, nan}}},
+                                        SamplerOptions{.logit_bias = {{0, double{kInfinity}}}}})
+    EXPECT_THROW(check(options), Error);
 }
 
 }  // namespace

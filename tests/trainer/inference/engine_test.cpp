@@ -1,0 +1,210 @@
+// The engine: every request gets the same tokens whatever else runs, and ends as it should.
+#include "trainer/inference/engine.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <thread>
+
+#include "layers/cache/kv_cache.h"
+#include "tests/message_of.h"
+#include "tests/trainer/inference/support.h"
+#include "trainer/inference/generator.h"
+#include "trainer/recipes/recipe.h"
+
+namespace meshloom::tests {
+namespace {
+
+using testing::HasSubstr;
+using trainer::Engine;
+using trainer::EngineCounters;
+using trainer::EngineOptions;
+using trainer::FinishReason;
+using trainer::Request;
+using trainer::TokenScore;
+
+constexpr std::int64_t kLongest = 64;
+
+// Of mixed lengths, some of which begin alike; greedy and sampled, some with all that a sampler knows, some scored.
+std::vector<Request> mixed_requests(int count) {
+  std::mt19937_64 random(11);
+  const std::vector<std::int32_t> common = random_tokens(40, 1);
+  std::vector<Request> requests;
+  for (int i = 0; i < count; ++i) {
+    Request request;
+    const auto shared = random() % 3 == 0 ? static_cast<std::ptrdiff_t>(random() % common.size()) : 0;
+    request.prompt.assign(common.begin(), common.begin() + shared);
+    for (const std::int32_t token : random_tokens(1 + static_cast<std::int64_t>(random() % 20), random()))
+      request.prompt.push_back(token);
+    request.max_tokens = 1 + static_cast<std::int64_t>(random() % 30);
+    request.sampler.temperature = i % 2 == 0 ? 0 : 0.9;
+    request.sampler.seed = random();
+    if (i % 4 == 1)
+      request.sampler = {.temperature = 1.2,
+                         .top_k = 50,
+                         .top_p = 0.9,
+                         .min_p = 0.01,
+                         .repetition_penalty = 1.2,
+                         .presence_penalty = 0.5,
+                         .frequency_penalty = 0.5,
+                         .logit_bias = {{3, 2.0}, {200, -5.0}},
+                         .seed = random()};
+    request.priority = static_cast<int>(random() % 3);
+    request.score_prompt = i % 5 == 0;
+    request.top = i % 3 == 0 ? 4 : 0;
+    requests.push_back(std::move(request));
+  }
+  return requests;
+}
+
+struct Outcome {
+  std::vector<std::shared_ptr<Heard>> heard;
+  EngineCounters counters;
+};
+
+Outcome all_at_once(TinyModel& model, const EngineOptions& options, const std::vector<Request>& requests) {
+  Engine engine = model.engine(options);
+  Outcome outcome;
+  for (const Request& request : requests) outcome.heard.push_back(send(engine, request));
+  finish_all(engine);
+  outcome.counters = engine.counters();
+  EXPECT_EQ(outcome.counters.pages_in_use, 0);
+  EXPECT_EQ(outcome.counters.running + outcome.counters.waiting, 0);
+  return outcome;
+}
+
+// Scores of the same tokens: equal ids, and log-probabilities that differ by rounding. Counts those whose bits differ.
+void compare_scores(const std::vector<TokenScore>& a, const std::vector<TokenScore>& b, int& compared,
+                    int& bits) {
+  ASSERT_EQ(a.size(), b.size());
+  for (std::size_t i = 0; i < a.size(); ++i) {
+    ASSERT_EQ(a[i].id, b[i].id) << "token " << i;
+    ASSERT_NEAR(a[i].logprob, b[i].logprob, 1e-4) << "token " << i;
+    ASSERT_EQ(a[i].top.size(), b[i].top.size());
+    for (std::size_t k = 0; k < a[i].top.size(); ++k) {
+      ASSERT_EQ(a[i].top[k].first, b[i].top[k].first);
+      ASSERT_NEAR(a[i].top[k].second, b[i].top[k].second, 1e-4);
+    }
+    ++compared;
+    bits += std::memcmp(&a[i].logprob, &b[i].logprob, sizeof(float)) != 0;
+  }
+}
+
+void compare(const std::string& name, const Outcome& expected, const Outcome& found) {
+  SCOPED_TRACE(name);
+  int compared = 0, bits = 0;
+  ASSERT_EQ(expected.heard.size(), found.heard.size());
+  for (std::size_t r = 0; r < expected.heard.size(); ++r) {
+    SCOPED_TRACE("request " + std::to_string(r));
+    Heard &a = *expected.heard[r], &b = *found.heard[r];
+    ASSERT_EQ(a.reason(), b.reason()) << a.error << b.error;
+    EXPECT_EQ(b.reason(), FinishReason::length) << b.error;
+    EXPECT_EQ(b.ends, 1);
+    EXPECT_EQ(a.prompts, b.prompts);
+    EXPECT_EQ(a.usage.prompt_tokens, b.usage.prompt_tokens);
+    EXPECT_EQ(a.usage.completion_tokens, b.usage.completion_tokens);
+    EXPECT_EQ(b.usage.completion_tokens, static_cast<std::int64_t>(b.tokens.size()));
+    compare_scores(a.prompt, b.prompt, compared, bits);
+    compare_scores(a.tokens, b.tokens, compared, bits);
+    if (testing::Test::HasFatalFailure()) return;
+  }
+  std::printf(
+      "%s: the bits of %d of %d log-probabilities differ; %lld steps, %lld preemptions, %lld tokens cached\n",
+      name.c_str(), bits, compared, static_cast<long long>(found.counters.steps),
+      static_cast<long long>(found.counters.preemptions),
+      static_cast<long long>(found.counters.cached_tokens));
+}
+
+Outcome one_by_one(TinyModel& model, const EngineOptions& options, const std::vector<Request>& requests) {
+  Engine engine = model.engine(options);
+  Outcome outcome;
+  for (const Request& request : requests) {
+    outcome.heard.push_back(send(engine, request));
+    finish_all(engine);
+  }
+  outcome.counters = engine.counters();
+  return outcome;
+}
+
+TEST(Engine, GivesTheSameTokensWhateverElseRuns) {
+  TinyModel model;
+  const std::vector<Request> requests = mixed_requests(48);
+  const EngineOptions plain{.max_length = kLongest, .max_sequences = 8, .step_tokens = 64, .page_size = 8};
+  const auto with = [&](const auto& change) {
+    EngineOptions options = plain;
+    change(options);
+    return options;
+  };
+  const Outcome alone = one_by_one(model, with([](auto& o) { o.prefix_cache = false; }), requests);
+  EXPECT_EQ(alone.counters.cached_tokens, 0);
+  compare("everything at once", alone, all_at_once(model, plain, requests));
+  for (const std::int64_t budget : {4, 16})
+    compare("a budget of " + std::to_string(budget), alone,
+            all_at_once(model, with([&](auto& o) { o.step_tokens = budget; }), requests));
+  const Outcome uncached = all_at_once(model, with([](auto& o) { o.prefix_cache = false; }), requests);
+  compare("at once without a prefix cache", alone, uncached);
+  EXPECT_EQ(uncached.counters.cached_tokens, 0);
+  const Outcome cached = one_by_one(model, plain, requests);
+  compare("one by one with a prefix cache", alone, cached);
+  EXPECT_GT(cached.counters.cached_tokens, 0);
+  for (const bool prefix_cache : {false, true}) {
+    const Outcome tight = all_at_once(model, with([&](auto& o) {
+                                        o.pages = 12;
+                                        o.prefix_cache = prefix_cache;
+                                      }),
+                                      requests);
+    compare("few pages", alone, tight);
+    EXPECT_GT(tight.counters.preemptions, 0);
+  }
+}
+
+TEST(Engine, WritesWhatTheGeneratorWrites) {
+  TinyModel model;
+  const std::unique_ptr<hal::Device> device = inference_registry().open("cpu");
+  trainer::Generator generator(model.config, kLongest, 0, *device, inference_catalog(), model.weights);
+  Engine engine = model.engine({.max_length = kLongest, .page_size = 8});
+  for (const Request& request : mixed_requests(12)) {
+    Request plain = request;
+    plain.max_tokens =
+        std::min<std::int64_t>(plain.max_tokens, kLongest - static_cast<std::int64_t>(plain.prompt.size()));
+    if (plain.sampler.repetition_penalty != 1) plain.sampler = {.temperature = 1, .seed = 4};
+    const std::shared_ptr<Heard> heard = send(engine, plain);
+    finish_all(engine);
+    std::vector<std::int32_t> text = plain.prompt;
+    for (const std::int32_t id : heard->ids()) text.push_back(id);
+    EXPECT_EQ(text, generator.generate({plain.prompt, {}}, plain.max_tokens, plain.sampler));
+  }
+}
+
+TEST(Engine, GivesTheSameTokensOnEveryBackend) {
+  std::vector<Request> requests = mixed_requests(14);
+  const EngineOptions options{
+      .max_length = kLongest, .max_sequences = 4, .step_tokens = 8, .page_size = 8, .pages = 9};
+  std::vector<std::vector<std::int32_t>> on_the_first;
+  for (const hal::BackendDevices& backend : inference_registry().enumerate()) {
+    if (backend.devices.empty() || backend.backend == "null") continue;
+    SCOPED_TRACE(backend.devices.front().id);
+    TinyModel model(backend.devices.front().id);
+    Engine engine = model.engine(options);
+    Outcome alone, together;
+    for (const Request& request : requests) {
+      alone.heard.push_back(send(engine, request));
+      finish_all(engine);
+    }
+    for (const Request& request : requests) together.heard.push_back(send(engine, request));
+    finish_all(engine);
+    together.counters = engine.counters();
+    EXPECT_GT(together.counters.preemptions, 0);
+    compare(backend.backend, alone, together);
+    std::vector<std::vector<std::int32_t>> ids;
+    for (const auto& heard : together.heard) ids.push_back(heard->ids());
+    if (on_the_first.empty()) on_the_first = ids;
+    EXPECT_EQ(ids, on_the_first);
+  }
+}
+
+}  // namespace
+}  // namespace meshloom::tests

@@ -1,0 +1,77 @@
+// Shared by the tests of inference: a tiny model with random parameters, and what hears of requests.
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "hal/registry.h"
+#include "kernels/core/catalog.h"
+#include "trainer/checkpoint/stored_tensors.h"
+#include "trainer/config/trainer_config.h"
+#include "trainer/inference/engine.h"
+
+namespace meshloom::tests {
+
+const hal::Registry& inference_registry();
+const kernels::Catalog& inference_catalog();
+
+// The recipe `tiny` with random parameters, on a device that checks every rule.
+class TinyModel {
+ public:
+  explicit TinyModel(const std::string& device = "cpu");
+
+  trainer::Engine engine(const trainer::EngineOptions& options) {
+    return {config, options, *device, inference_catalog(), weights};
+  }
+
+  // Makes the embedding of a token no number, in engines from now on.
+  void poison(std::int32_t token);
+
+  trainer::TrainerConfig config;
+  trainer::StoredTensors weights;
+  std::unique_ptr<hal::Device> device;
+};
+
+// What became of a request. Safe from any thread.
+class Heard : public trainer::RequestEvents {
+ public:
+  // Called with each token; false ends the request.
+  std::function<bool(std::int32_t)> each;
+
+  void on_prompt(std::span<const trainer::TokenScore> scores) override;
+  bool on_token(const trainer::TokenScore& token) override;
+  void on_finish(trainer::FinishReason reason, const trainer::Usage& usage,
+                 const std::string& error) override;
+
+  // Wait for the end.
+  trainer::FinishReason reason();
+  std::vector<std::int32_t> ids();
+
+  // To be read after the end.
+  std::vector<trainer::TokenScore> prompt, tokens;
+  int prompts = 0, ends = 0;  // calls
+  trainer::Usage usage;
+  std::string error;
+
+ private:
+  std::mutex mutex_;
+  std::condition_variable ended_;
+  std::optional<trainer::FinishReason> reason_;
+};
+
+// Submits and returns what will hear of it.
+std::shared_ptr<Heard> send(trainer::EngineClient& engine, trainer::Request request,
+                            trainer::RequestId* id = nullptr);
+// Steps until there is nothing to do.
+void finish_all(trainer::Engine& engine);
+
+std::vector<std::int32_t> random_tokens(std::int64_t count, std::uint64_t seed,
+                                        std::int64_t vocabulary = 256);
+
+}  // namespace meshloom::tests

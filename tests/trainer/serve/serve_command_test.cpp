@@ -1,0 +1,125 @@
+// `meshloom serve` from end to end: a run is served, with the texts of `generate`, until a signal.
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <nlohmann/json.hpp>
+#include <thread>
+
+#include "tests/trainer/run/binary.h"
+#include "tests/trainer/serve/client.h"
+
+namespace meshloom::tests {
+namespace {
+
+using namespace std::chrono_literals;
+using testing::HasSubstr;
+using Json = nlohmann::json;
+
+// The program in the background, from its line "Serving ..." on.
+class Served {
+ public:
+  explicit Served(const std::vector<std::string>& arguments) {
+    int ends[2];
+    if (::pipe2(ends, O_CLOEXEC) != 0) return;
+    std::vector<std::string> words{MESHLOOM_BINARY, "serve", "--port", "0"};
+    words.insert(words.end(), arguments.begin(), arguments.end());
+    std::vector<char*> pointers;
+    for (std::string& word : words) pointers.push_back(word.data());
+    pointers.push_back(nullptr);
+    process_ = ::fork();
+    if (process_ == 0) {
+      ::dup2(ends[1], 1);
+      ::signal(SIGINT, SIG_DFL);
+      ::execv(pointers[0], pointers.data());
+      ::_exit(127);
+    }
+    ::close(ends[1]);
+    out_ = ends[0];
+    char byte;
+    while (!said_.ends_with("/v1\n") && ::read(out_, &byte, 1) == 1) said_ += byte;
+  }
+  ~Served() {
+    if (process_ > 0) ::kill(process_, SIGKILL), ::waitpid(process_, nullptr, 0);
+    ::close(out_);
+  }
+  const std::string& said() const { return said_; }
+  std::uint16_t port() const {
+    const std::size_t at = said_.rfind("127.0.0.1:");
+    return at == std::string::npos ? 0 : static_cast<std::uint16_t>(std::stoi(said_.substr(at + 10)));
+  }
+  void signal(int number) const { ::kill(process_, number); }
+  int exit_code() {
+    int status = 0;
+    ::waitpid(std::exchange(process_, -1), &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
+  }
+
+ private:
+  pid_t process_ = -1;
+  int out_ = -1;
+  std::string said_;
+};
+
+TEST(ServeCommand, ServesARunUntilASignal) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text.txt", sample_text(6000)), run = scratch.path("run");
+  ASSERT_EQ(
+      meshloom("train tiny --device cpu --steps 2 --sample 0 --quiet --data " + text + " --out " + run).code,
+      0);
+  const std::string generated = Json::parse(
+      meshloom("generate --device cpu --temperature 0 --tokens 12 --json --prompt 'In the' --checkpoint " +
+               run)
+          .out)["text"];
+  for (const int signal : {SIGTERM, SIGINT}) {
+    Served served({run, "--device", "cpu"});
+    EXPECT_THAT(served.said(), HasSubstr("Serving run at http://127.0.0.1:"));
+    ASSERT_NE(served.port(), 0);
+    EXPECT_EQ(ask(served.port(), "GET", "/health").status, 200);
+    const Answer answer =
+        ask(served.port(), "POST", "/v1/completions",
+            R"({"prompt":"In the","echo":true,"max_tokens":12,"temperature":0,"ignore_eos":true})");
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    EXPECT_EQ(Json::parse(answer.body)["choices"][0]["text"], generated);
+    EXPECT_EQ(
+        ask(served.port(), "POST", "/v1/chat/completions", R"({"messages":[{"role":"user","content":"u"}]})")
+            .status,
+        200);
+    // A request that runs is answered to its end.
+    Client client(served.port());
+    client.request("POST", "/v1/completions",
+                   R"({"prompt":"a","max_tokens":50,"ignore_eos":true,"stream":true})");
+    ASSERT_TRUE(client.read_until("data: "));
+    served.signal(signal);
+    const Answer stream = client.answer();
+    EXPECT_TRUE(stream.whole);
+    EXPECT_EQ(stream.events().back(), "[DONE]");
+    client.close();
+    EXPECT_EQ(served.exit_code(), 0);
+  }
+}
+
+TEST(ServeCommand, WhatItRefuses) {
+  const Scratch scratch;
+  const auto refuses = [&](const std::string& arguments, const std::string& message, int code = 1) {
+    const Outcome outcome = meshloom("serve " + arguments);
+    EXPECT_EQ(outcome.code, code) << arguments;
+    ASSERT_EQ(outcome.errors().size(), 1u) << arguments << outcome.err;
+    EXPECT_THAT(outcome.errors()[0], HasSubstr(message)) << arguments;
+  };
+  refuses("run --host 0.0.0.0", "--host: must be a loopback address");
+  refuses("run --host 127.0.0.1.example.org", "--host: must be a loopback address");
+  refuses("run --api-key-file " + scratch.path("none"), "must be readable");
+  refuses("run --api-key-file " + scratch.file("empty", "\n\n"), "must have a key on a line");
+  refuses("run --api-key-file " + scratch.file("spaces", "two words\n"), "one key per line");
+  refuses("run --port 65536", "--port", 2);
+  refuses("run --max-sequences 0", "--max-sequences", 2);
+  refuses("--port 0", "run is required", 2);
+  refuses("--port 0 " + scratch.path("none"), "the directory must exist");
+}
+
+}  // namespace
+}  // namespace meshloom::tests

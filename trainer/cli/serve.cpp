@@ -1,0 +1,241 @@
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <ctime>
+#include <filesystem>
+#include <mutex>
+#include <thread>
+
+#include "hal/error.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/cli/command.h"
+#include "trainer/cli/recipe_options.h"
+#include "trainer/config/stored_recipe.h"
+#include "trainer/data/jsonl/chat_format.h"
+#include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/data/text/hub_name.h"
+#include "trainer/inference/engine.h"
+#include "trainer/io/file.h"
+#include "trainer/run/stop.h"
+#include "trainer/serve/api_server.h"
+
+namespace meshloom::trainer {
+namespace {
+
+constexpr std::chrono::milliseconds kLookForSignals{50};
+constexpr std::int64_t kKeyBytes = 1 << 20;  // of the file of keys
+
+struct ServeCommandOptions {
+  std::string run, host = "127.0.0.1", key_file;
+  std::int64_t port = 8080;
+  EngineOptions engine;
+  HardwareRequest hardware;
+};
+
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" ||
+         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
+}
+
+// One key per line.
+std::vector<std::string> read_keys(const std::string& path) {
+  if (path.empty()) return {};
+  const std::string where = "--api-key-file '" + path + "'", text = read_file(path, where, kKeyBytes);
+  std::vector<std::string> keys;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::size_t end = std::min(text.find('\n', at), text.size());
+    std::string key = text.substr(at, end - at);
+    while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
+    at = end + 1;
+    if (key.empty()) continue;
+    if (std::any_of(key.begin(), key.end(), [](char c) { return c <= 32 || c >= 127; }))
+      throw Error(where, "a key must have printable ASCII characters without spaces, one key per line");
+    keys.push_back(std::move(key));
+  }
+  if (keys.empty()) throw Error(where, "must have a key on a line", "none");
+  return keys;
+}
+
+std::string url_of(const std::string& host, std::uint16_t port) {
+  const bool v6 = host.find(':') != std::string::npos;
+  return fmt::format("http://{}:{}/v1", v6 ? "[" + host + "]" : host, port);
+}
+
+// What runs beside the thread that waits for signals.
+class Failure {
+ public:
+  void set(const std::string& what) {
+    const std::lock_guard lock(mutex_);
+    if (what_.empty()) what_ = what;
+    failed_ = true;
+  }
+  bool failed() const { return failed_; }
+  std::string what() const {
+    const std::lock_guard lock(mutex_);
+    return what_;
+  }
+  // A thread that calls `body`, whose exceptions are failures.
+  template <typename Body>
+  std::thread thread(Body body) {
+    return std::thread([this, body] {
+      try {
+        body();
+      } catch (const std::exception& error) {
+        set(error.what());
+      }
+    });
+  }
+
+ private:
+  mutable std::mutex mutex_;
+  std::string what_;
+  std::atomic<bool> failed_ = false;
+};
+
+// A model with its engine, ready to be served.
+struct LoadedModel {
+  TrainerConfig config;
+  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<ChatFormat> chat;
+  std::unique_ptr<hal::Device> device;
+  std::unique_ptr<Engine> engine;
+  ServedModel served;
+};
+
+void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
+  const auto begun = std::chrono::steady_clock::now();
+  const Checkpoint checkpoint = open_newest(options.run, say_note);
+  TrainerConfig& config = model.config;
+  config = recipe_of(checkpoint, registries.classes);
+  config.kernels.clear();  // they were made for the calls of training; variants are chosen again
+  const Resolution resolution = resolve(config, options.hardware, registries.devices, registries.classes);
+  for (const std::string& note : resolution.notes) say_note(note);
+  config.check();
+  if (config.input->source(config.sequence) > 0)
+    throw Error("serve", "needs a model without an encoder", "one with an encoder");
+  fmt::print("Loading {} for {}\n", checkpoint.path, config.hardware);
+  std::fflush(stdout);
+  const TokenizerConfig& tokens = *config.input->tokenizer;
+  model.tokenizer = tokens.make();
+  const Tokenizer& tokenizer = *model.tokenizer;
+  if (const std::string note = note_of_guess(tokens, tokenizer); !note.empty()) say_note(note);
+  ServedModel& served = model.served;
+  try {
+    const auto* jsonl = config.input.as<JsonlFilesConfig>();
+    model.chat = chat_format(jsonl ? jsonl->chat_template.value_or("") : "", tokens, tokenizer, {},
+                             !jsonl || jsonl->end_of_text);
+    for (const std::string& note : model.chat->notes()) say_note(note);
+  } catch (const Error& error) {
+    served.no_chat = fmt::format("this model cannot chat: {}", error.what());
+    say_note(served.no_chat);
+  }
+  if (options.engine.max_length > config.sequence)
+    say_note(fmt::format("--max-length {} is more than the {} tokens that the model was trained on",
+                         options.engine.max_length, config.sequence));
+  model.device = open_device(config, registries.devices, say_note);
+  model.engine =
+      std::make_unique<Engine>(config, options.engine, *model.device, registries.catalog, checkpoint.model);
+  std::filesystem::path path(options.run);
+  if (!path.has_filename()) path = path.parent_path();
+  served.name = std::filesystem::absolute(path).lexically_normal().filename().string();
+  served.created = std::time(nullptr);
+  served.engine = model.engine.get();
+  served.tokenizer = &tokenizer;
+  served.encode = [&](std::string_view text) { return config.input->begin(tokenizer, text).tokens; };
+  served.chat = model.chat.get();
+  served.ends = ends_of(tokens, tokenizer);
+  fmt::print("Loaded in {:.1f} s: up to {} sequences of {} tokens at once\n",
+             std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
+             options.engine.max_sequences, model.engine->max_length());
+  std::fflush(stdout);
+}
+
+int serve(const Registries& registries, const ServeCommandOptions& options) {
+  refuse_hub_checkpoint(options.run, "run");
+  ApiServerOptions server_options;
+  server_options.http.host = options.host;
+  server_options.http.port = static_cast<std::uint16_t>(options.port);
+  server_options.keys = read_keys(options.key_file);
+  if (server_options.keys.empty() && !is_loopback(options.host))
+    throw Error("--host", "must be a loopback address, such as 127.0.0.1, where --api-key-file is not given",
+                "'" + options.host + "'");
+  Failure failure;
+  server_options.note = say_note;
+  server_options.lost = [&](const std::string& what) { failure.set(what); };
+  const StopSignals signals;
+  ApiServer server(std::move(server_options));
+  LoadedModel model;
+  std::thread io = failure.thread([&] { server.run(); });
+  std::stop_source stop;
+  std::thread engine;
+  try {
+    load(model, registries, options);
+    engine = failure.thread([&] { model.engine->run(stop.get_token()); });
+    server.set_model(model.served);
+    fmt::print("Serving {} at {}\n", model.served.name, url_of(options.host, server.port()));
+    std::fflush(stdout);
+    while (!signals.requested() && !failure.failed()) std::this_thread::sleep_for(kLookForSignals);
+    if (signals.requested())
+      say_note(fmt::format("{}: no new requests; those that run have {} s to end", signals.name(),
+                           HttpOptions().drain_time.count() / 1000));
+  } catch (const std::exception& error) {
+    failure.set(error.what());
+  }
+  server.shut_down();
+  io.join();
+  stop.request_stop();
+  if (engine.joinable()) engine.join();
+  if (!failure.failed()) return 0;
+  fmt::print(stderr, "meshloom: {}\n", failure.what());
+  return 1;
+}
+
+}  // namespace
+
+void add_serve(CLI::App& app, const Registries& registries, Action& action) {
+  CLI::App* command = app.add_subcommand("serve", "Serve a checkpoint over HTTP, by OpenAI's API");
+  auto options = std::make_shared<ServeCommandOptions>();
+  command
+      ->add_option("run", options->run,
+                   "The directory of a run (its newest whole checkpoint) or of one checkpoint")
+      ->required()
+      ->type_name("RUN");
+  command->add_option("--port", options->port, "The port to listen on; 0 = a free one")
+      ->check(CLI::Range(0, 65535))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--host", options->host,
+          "The address to listen on. One that other machines reach, such as 0.0.0.0, needs --api-key-file")
+      ->capture_default_str();
+  command
+      ->add_option("--api-key-file", options->key_file,
+                   "A file with a key per line; clients must send one of them as 'Authorization: Bearer KEY'")
+      ->type_name("FILE");
+  command
+      ->add_option("--max-length", options->engine.max_length,
+                   "Tokens of a prompt and what follows it, at most (as in training)")
+      ->check(integer_from(1));
+  command
+      ->add_option("--max-sequences", options->engine.max_sequences,
+                   "Texts that are written at once; more wait")
+      ->check(integer_from(1))
+      ->capture_default_str();
+  command->add_option("--selector", options->hardware.selector, kSelectorHelp)->type_name("NAME");
+  command->add_option("--device", options->hardware.device, "BACKEND or BACKEND:INDEX (as in training)");
+  command->add_option("--as", options->hardware.as, "The profile to run as");
+  command->footer(
+      "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "
+      "/detokenize.\n"
+      "INT and TERM let running requests end, for 30 seconds at most, and exit with 0; a second one ends the "
+      "program at once.\n"
+      "Examples:\n  meshloom serve run\n"
+      "  meshloom serve tuned --port 8000 --max-length 512 --max-sequences 8\n"
+      "  meshloom serve tuned --host 0.0.0.0 --api-key-file keys.txt --device cpu");
+  command->callback([=, &action] { action = [=] { return serve(registries, *options); }; });
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,278 @@
+#include "trainer/inference/engine.h"
+
+#include <algorithm>
+#include <exception>
+#include <stdexcept>
+#include <utility>
+
+#include "hal/math.h"
+#include "trainer/inference/token_score.h"
+
+namespace meshloom::trainer {
+namespace {
+
+EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
+  const auto require = [](const char* where, std::int64_t value, std::int64_t least) {
+    if (value < least) throw Error(where, "must be at least " + std::to_string(least), std::to_string(value));
+  };
+  require("max-length", options.max_length, 0);
+  require("max-sequences", options.max_sequences, 1);
+  require("step-tokens", options.step_tokens, 1);
+  require("page-size", options.page_size, 1);
+  require("pages", options.pages, 0);
+  require("max-waiting", options.max_waiting, 0);
+  if (options.max_length == 0) options.max_length = config.sequence;
+  if (options.pages == 0)
+    options.pages = options.max_sequences * hal::ceil_div(options.max_length, options.page_size);
+  return options;
+}
+
+ModelRunnerOptions runner_options(const EngineOptions& options) {
+  return {.length = options.max_length,
+          .sequences = options.max_sequences,
+          .tokens = options.step_tokens,
+          .page_size = options.page_size,
+          .pages = options.pages};
+}
+
+}  // namespace
+
+Engine::Active::Active(RequestId id, Request taken) : request(std::move(taken)) {
+  priority = request.priority;
+  arrival = id;
+  tokens = request.prompt;
+  prompt = size();
+  usage.prompt_tokens = prompt;
+  finds = !request.score_prompt;  // every token of the prompt is computed, as its logits are wanted
+  if (request.score_prompt) scored = 0;
+}
+
+Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
+               const kernels::Catalog& catalog, const StoredTensors& weights)
+    : options_(resolved(options, config)),
+      max_length_(std::min(options_.max_length, options_.pages * options_.page_size)),
+      runner_(config, runner_options(options_), device, catalog, weights),
+      pool_(options_.pages, options_.page_size, options_.prefix_cache) {
+  publish();
+}
+
+Engine::~Engine() {
+  receive();
+  while (!active_.empty()) finish(*active_.back(), FinishReason::cancelled);
+}
+
+void Engine::check(const Request& request) const {
+  const auto is_token = [&](std::int32_t id) { return id >= 0 && id < vocabulary(); };
+  const std::string below = "must be below the model's vocabulary of " + std::to_string(vocabulary());
+  if (!request.events) throw Error("request", "must have events", "none");
+  if (request.prompt.empty()) throw Error("prompt", "must hold at least one token", "none");
+  for (const std::int32_t id : request.prompt)
+    if (!is_token(id)) throw Error("prompt", "token ids " + below, "id " + std::to_string(id));
+  if (request.max_tokens < 0)
+    throw Error("max-tokens", "must be at least 0", std::to_string(request.max_tokens));
+  const auto prompt = static_cast<std::int64_t>(request.prompt.size());
+  if (prompt + (request.max_tokens > 0 ? 1 : 0) > max_length_)
+    throw Error(
+        "prompt",
+        "must leave room for a token in the longest sequence, of " + std::to_string(max_length_) + " tokens",
+        std::to_string(prompt) + " tokens");
+  if (request.top < 0 || request.top > vocabulary())
+    throw Error("top", "must be from 0 to the model's vocabulary of " + std::to_string(vocabulary()),
+                std::to_string(request.top));
+  trainer::check(request.sampler);
+  for (const auto& [id, bias] : request.sampler.logit_bias)
+    if (!is_token(id)) throw Error("logit-bias", "token ids " + below, "id " + std::to_string(id));
+}
+
+RequestId Engine::submit(Request request) {
+  check(request);
+  const std::lock_guard lock(mutex_);
+  if (!lost_.empty()) throw hal::DeviceLost("engine", "must have its device", lost_);
+  const std::int64_t most = options_.max_sequences + options_.max_waiting;
+  if (unfinished_ >= most)
+    throw EngineBusy("engine", "at most " + std::to_string(most) + " requests run and wait",
+                     std::to_string(unfinished_));
+  submitted_.push_back(std::make_unique<Active>(last_ + 1, std::move(request)));
+  ++unfinished_;
+  ++published_.waiting;
+  wake_.notify_all();
+  return ++last_;
+}
+
+void Engine::cancel(RequestId id) {
+  const std::lock_guard lock(mutex_);
+  cancelled_.push_back(id);
+  wake_.notify_all();
+}
+
+EngineCounters Engine::counters() const {
+  const std::lock_guard lock(mutex_);
+  return published_;
+}
+
+void Engine::publish() {
+  counts_.running =
+      std::count_if(active_.begin(), active_.end(), [](const auto& each) { return each->running; });
+  counts_.pages = pool_.size();
+  counts_.pages_in_use = pool_.in_use();
+  const std::lock_guard lock(mutex_);
+  counts_.waiting = static_cast<std::int64_t>(active_.size() + submitted_.size()) - counts_.running;
+  published_ = counts_;
+  unfinished_ = counts_.running + counts_.waiting;
+}
+
+void Engine::finish(Active& active, FinishReason reason, const std::string& error) {
+  pool_.drop(active.pages);
+  const auto found =
+      std::find_if(active_.begin(), active_.end(), [&](const auto& each) { return each.get() == &active; });
+  const std::unique_ptr<Active> ended = std::move(*found);
+  active_.erase(found);
+  publish();  // whoever hears of the end may look at the counters, and send the next
+  ended->request.events->on_finish(reason, ended->usage, error);
+}
+
+void Engine::receive() {
+  std::vector<RequestId> cancelled;
+  {
+    const std::lock_guard lock(mutex_);
+    std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
+    submitted_.clear();
+    cancelled.swap(cancelled_);
+  }
+  const auto end_where = [&](FinishReason reason, const auto& ends) {
+    std::vector<Active*> ending;
+    for (const auto& each : active_)
+      if (ends(*each)) ending.push_back(each.get());
+    for (Active* each : ending) finish(*each, reason);
+  };
+  std::sort(cancelled.begin(), cancelled.end());
+  if (!cancelled.empty())
+    end_where(FinishReason::cancelled, [&](const Active& each) {
+      return std::binary_search(cancelled.begin(), cancelled.end(), each.id());
+    });
+  const auto now = std::chrono::steady_clock::now();
+  end_where(FinishReason::deadline,
+            [&](const Active& each) { return each.request.deadline && *each.request.deadline <= now; });
+  end_where(FinishReason::length,
+            [](const Active& each) { return each.request.max_tokens == 0 && !each.request.score_prompt; });
+}
+
+bool Engine::step() {
+  receive();
+  if (active_.empty()) return false;
+  compute();
+  publish();
+  return true;
+}
+
+void Engine::compute() {
+  std::vector<Sequence*> sequences;
+  for (const auto& each : active_) sequences.push_back(each.get());
+  const ScheduledStep step =
+      schedule(sequences, pool_,
+               {.tokens = options_.step_tokens, .rows = runner_.rows(), .sequences = options_.max_sequences});
+  if (step.chunks.empty()) throw std::logic_error("The scheduler has requests but found nothing to compute.");
+  for (Sequence* sequence : step.preempted) static_cast<Active*>(sequence)->known = 0;
+  counts_.preemptions += static_cast<std::int64_t>(step.preempted.size());
+  for (Sequence* sequence : step.admitted) {
+    auto& active = static_cast<Active&>(*sequence);
+    active.known = active.found / options_.page_size;
+    if (std::exchange(active.began, true)) continue;
+    active.usage.cached_tokens = active.found;
+    counts_.cached_tokens += active.found;
+    counts_.prompt_tokens += active.prompt;
+  }
+  std::span<const float> logits;
+  try {
+    logits = runner_.run(step.chunks);
+  } catch (const hal::DeviceLost& lost) {
+    {
+      const std::lock_guard lock(mutex_);
+      lost_ = lost.what();
+      std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
+      submitted_.clear();
+    }
+    while (!active_.empty()) finish(*active_.front(), FinishReason::error, lost.what());
+    return;
+  } catch (const std::exception& error) {
+    for (const Chunk& chunk : step.chunks)
+      finish(static_cast<Active&>(*chunk.sequence), FinishReason::error, error.what());
+    return;
+  }
+  ++counts_.steps;
+  for (const Chunk& chunk : step.chunks) advance(static_cast<Active&>(*chunk.sequence), chunk.count, logits);
+}
+
+// Takes the logits of the tokens that it was wanted of from the front of `logits`.
+void Engine::advance(Active& active, std::int64_t count, std::span<const float>& logits) {
+  const auto width = static_cast<std::size_t>(vocabulary());
+  const std::int64_t first = active.computed;
+  active.computed += count;
+  keep_pages(active);
+  const std::int64_t size = active.size();  // drawing appends
+  for (std::int64_t at = first; at < first + count; ++at) {
+    if (!active.wants_logits(at)) continue;
+    const std::span<const float> row = logits.first(width);
+    logits = logits.subspan(width);
+    if (at < size - 1) {
+      active.scores.push_back(
+          token_score(row, active.tokens[static_cast<std::size_t>(at) + 1], active.request.top));
+      active.scored = at + 1;
+      continue;
+    }
+    draw(active, row);
+    return;  // it may have ended
+  }
+}
+
+void Engine::draw(Active& active, std::span<const float> logits) {
+  const Request& request = active.request;
+  RequestEvents& events = *request.events;
+  if (request.score_prompt && active.usage.completion_tokens == 0) {
+    events.on_prompt(active.scores);
+    active.scores = {};
+    if (request.max_tokens == 0) return finish(active, FinishReason::length);
+  }
+  const std::span<const std::int32_t> tokens = active.tokens;
+  const auto prompt = static_cast<std::size_t>(active.prompt);
+  TokenScore token;
+  try {
+    token = token_score(
+        logits,
+        sample_token(logits, request.sampler, active.size(), {tokens.first(prompt), tokens.subspan(prompt)}),
+        request.top);
+  } catch (const std::exception& error) {
+    return finish(active, FinishReason::error, error.what());
+  }
+  active.tokens.push_back(token.id);
+  ++active.usage.completion_tokens;
+  ++counts_.generation_tokens;
+  const bool goes_on = events.on_token(token);
+  const std::vector<std::int32_t>& ends = request.end_tokens;
+  if (!goes_on || std::find(ends.begin(), ends.end(), token.id) != ends.end())
+    finish(active, FinishReason::stop);
+  else if (active.usage.completion_tokens == request.max_tokens || active.size() == max_length_)
+    finish(active, FinishReason::length);
+}
+
+// Pages that are full now are found from now on.
+void Engine::keep_pages(Active& active) {
+  const std::int64_t size = options_.page_size;
+  for (; (active.known + 1) * size <= active.computed; ++active.known) {
+    const auto index = static_cast<std::size_t>(active.known);
+    Page& page = active.pages[index];
+    page = pool_.keep(page, index == 0 ? kNoPage : active.pages[index - 1],
+                      std::span(active.tokens)
+                          .subspan(index * static_cast<std::size_t>(size), static_cast<std::size_t>(size)));
+  }
+}
+
+void Engine::run(const std::stop_token& stop) {
+  while (!stop.stop_requested()) {
+    if (step()) continue;
+    std::unique_lock lock(mutex_);
+    wake_.wait(lock, stop, [&] { return !submitted_.empty() || !cancelled_.empty(); });
+  }
+}
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,102 @@
+// Writes many texts at once: each step computes the next token of every text that has begun and parts of the prompts of others
+// (Yu et al., Orca, 2022), beside caches in pages (Kwon et al., vLLM, 2023). Pages of texts that begin alike are shared.
+//
+// The tokens of a text depend neither on when it came nor on what else runs, but for the rounding of kernels: programs of other sizes may
+// add in another order.
+#pragma once
+
+#include <chrono>
+#include <condition_variable>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <stop_token>
+#include <string>
+#include <vector>
+
+#include "hal/device.h"
+#include "kernels/core/catalog.h"
+#include "trainer/checkpoint/stored_tensors.h"
+#include "trainer/config/trainer_config.h"
+#include "trainer/inference/model_runner.h"
+#include "trainer/inference/page_pool.h"
+#include "trainer/inference/request.h"
+#include "trainer/inference/scheduler.h"
+
+namespace meshloom::trainer {
+
+struct EngineOptions {
+  std::int64_t max_length = 0;      // tokens of a prompt and what follows it; 0 = the sequence of the recipe
+  std::int64_t max_sequences = 16;  // that run at once
+  std::int64_t step_tokens = 128;   // computed in one step
+  std::int64_t page_size = DecodeOptions{}.page_size;  // tokens of a page
+  std::int64_t pages = 0;                              // of all sequences; 0 = as many as they need at most
+  std::int64_t max_waiting = 256;                      // requests beyond max_sequences
+  bool prefix_cache = true;                            // whether computed pages are found again
+};
+
+class Engine : public EngineClient {
+ public:
+  // Composes, allocates and reads the parameters from `weights`. The device and the catalog must outlive the engine. Throws
+  // layers::NoCache for a model that cannot keep what it computed (layers/cache/kv_cache.h), OutOfMemory, Error.
+  Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
+         const kernels::Catalog& catalog, const StoredTensors& weights);
+  // Ends what has not ended as cancelled. Nobody may step or call any more.
+  ~Engine() override;
+
+  // One thread at a time calls these two, and is the one that events come from.
+  // Ends requests that are to end, and runs one program; false = there was nothing to compute.
+  bool step();
+  // Steps until told to stop, which is after the step at hand; sleeps while there is nothing to do. Requests that have not ended
+  // then stay: it may be called again.
+  void run(const std::stop_token& stop);
+
+  RequestId submit(Request request) override;
+  void cancel(RequestId id) override;
+  EngineCounters counters() const override;
+  // No longer than what the pool holds.
+  std::int64_t max_length() const override { return max_length_; }
+  std::int64_t vocabulary() const override { return runner_.vocabulary(); }
+
+ private:
+  // A request that has not ended.
+  struct Active : Sequence {
+    explicit Active(RequestId id, Request request);
+    Request request;
+    Usage usage;
+    std::vector<TokenScore> scores;  // of the prompt
+    std::int64_t known = 0;          // pages that are known to the pool
+    bool began = false;
+    RequestId id() const { return arrival; }
+  };
+
+  void check(const Request& request) const;
+  void receive();
+  void compute();
+  void advance(Active& active, std::int64_t count, std::span<const float>& logits);
+  void draw(Active& active, std::span<const float> logits);
+  void keep_pages(Active& active);
+  void finish(Active& active, FinishReason reason, const std::string& error = {});
+  void publish();
+
+  const EngineOptions options_;
+  std::int64_t max_length_;
+  ModelRunner runner_;
+
+  // Of the thread that steps.
+  PagePool pool_;
+  std::vector<std::unique_ptr<Active>> active_;  // waiting and running
+  EngineCounters counts_;
+
+  mutable std::mutex mutex_;
+  std::condition_variable_any wake_;
+  std::vector<std::unique_ptr<Active>> submitted_;  // since the last step
+  std::vector<RequestId> cancelled_;
+  EngineCounters published_;
+  std::int64_t unfinished_ = 0;  // requests
+  RequestId last_ = 0;
+  std::string lost_;  // why nothing can be computed any more
+};
+
+}  // namespace meshloom::trainer

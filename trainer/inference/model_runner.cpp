@@ -1,0 +1,113 @@
+#include "trainer/inference/model_runner.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hal/math.h"
+#include "layers/models/trace.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/model_tensors.h"
+
+namespace meshloom::trainer {
+
+ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
+                         const kernels::Catalog& catalog, const StoredTensors& weights)
+    : options_(options),
+      vocabulary_(layers::vocabulary(*config.model)),
+      table_width_(hal::ceil_div(options.length, options.page_size)) {
+  ComposeOptions compose = config.compose_options();
+  compose.batch = compose.accumulation = 1;
+  compose.remat.clear();  // no backward pass
+  compose.mesh.clear();   // on one rank
+  compose.shares.clear();
+  compose.evaluation = false;
+  compose.decode = {.sequences = options.sequences,
+                    .rows = rows(),
+                    .length = options.length,
+                    .page_size = options.page_size,
+                    .pages = options.pages};
+  for (std::int64_t tokens = 1; tokens < options.tokens; tokens *= 2) programs_[tokens];
+  programs_[options.tokens];
+  for (auto& [tokens, program] : programs_) {
+    compose.decode.tokens.push_back(tokens);
+    program.rows = std::min(rows(), tokens);
+    const std::string prefix = "decode/" + std::to_string(tokens) + "/";
+    program.logits = prefix + "logits";
+    program.names = {prefix + "tokens",     prefix + "positions",    prefix + "segments", prefix + "slots",
+                     prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows"};
+  }
+  Plan plan = compose_inference(*config.model, compose, catalog, device.info());
+  const std::vector<NamedTensor> wanted = model_tensors(plan);
+  session_ = std::make_unique<Session>(device, catalog, std::move(plan));
+  // Caches start as zeros, whatever the device's memory held.
+  const auto is_wanted = [&](const std::string& name) {
+    return std::any_of(wanted.begin(), wanted.end(),
+                       [&](const NamedTensor& tensor) { return tensor.name == name; });
+  };
+  for (const auto& [name, type] : session_->plan().persistent_types)
+    if (!is_wanted(name))
+      session_->write(name, std::vector<std::byte>(static_cast<std::size_t>(type.bytes())));
+  load_tensors(weights, wanted, [&](const std::string& name, std::span<const std::byte> data) {
+    session_->write(name, data);
+  });
+}
+
+void ModelRunner::write(Program& program, const std::array<Ids, kInputs>& inputs) {
+  for (std::size_t i = 0; i < kInputs; ++i) {
+    if (program.written[i] == inputs[i]) continue;
+    program.written[i].clear();  // unknown until it is written
+    session_->write(program.names[i], std::as_bytes(std::span(inputs[i])));
+    program.written[i] = inputs[i];
+  }
+}
+
+std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
+  std::array<Ids, kInputs> inputs;
+  inputs[kQueryStarts] = {0};
+  for (const Chunk& chunk : chunks) {
+    const Sequence& sequence = *chunk.sequence;
+    for (std::int64_t at = sequence.computed; at < sequence.computed + chunk.count; ++at) {
+      const auto row = static_cast<std::int32_t>(inputs[kTokens].size());
+      if (sequence.wants_logits(at)) inputs[kRows].push_back(row);
+      inputs[kTokens].push_back(sequence.tokens[static_cast<std::size_t>(at)]);
+      inputs[kPositions].push_back(static_cast<std::int32_t>(at));
+      inputs[kSegments].push_back(1);
+      const Page page = sequence.pages[static_cast<std::size_t>(at / options_.page_size)];
+      inputs[kSlots].push_back(
+          static_cast<std::int32_t>(page * options_.page_size + at % options_.page_size));
+    }
+    inputs[kQueryStarts].push_back(static_cast<std::int32_t>(inputs[kTokens].size()));
+    inputs[kLengths].push_back(static_cast<std::int32_t>(sequence.computed + chunk.count));
+    Ids& table = inputs[kPageTable];
+    table.insert(table.end(), sequence.pages.begin(), sequence.pages.end());
+    table.resize(inputs[kLengths].size() * static_cast<std::size_t>(table_width_), 0);
+  }
+  const std::size_t wanted = inputs[kRows].size();
+  const auto found = programs_.lower_bound(static_cast<std::int64_t>(inputs[kTokens].size()));
+  if (found == programs_.end() || chunks.size() > static_cast<std::size_t>(options_.sequences) ||
+      wanted > static_cast<std::size_t>(found->second.rows))
+    throw Error("model runner", "a run must be within its options",
+                std::to_string(inputs[kTokens].size()) + " tokens of " + std::to_string(chunks.size()) +
+                    " sequences, " + std::to_string(wanted) + " logits");
+  auto& [tokens, program] = *found;
+  const auto sequences = static_cast<std::size_t>(options_.sequences);
+  for (const Input input : {kTokens, kPositions, kSegments})
+    inputs[input].resize(static_cast<std::size_t>(tokens), 0);
+  inputs[kSlots].resize(static_cast<std::size_t>(tokens), -1);
+  inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
+  inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());
+  inputs[kLengths].resize(sequences, 0);
+  inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);
+  write(program, inputs);
+  session_->run({Step::decode, static_cast<int>(tokens)});
+  if (wanted == 0) {
+    session_->wait();
+    return {};
+  }
+  const auto width = static_cast<std::size_t>(vocabulary_);
+  logits_.resize(static_cast<std::size_t>(program.rows) * width);
+  session_->read(program.logits, std::as_writable_bytes(std::span(logits_)));
+  return std::span(logits_).first(wanted * width);
+}
+
+}  // namespace meshloom::trainer

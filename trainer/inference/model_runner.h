@@ -1,0 +1,73 @@
+// A model on a device that computes new tokens of several sequences at once, beside the pages of their caches.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "hal/device.h"
+#include "kernels/core/catalog.h"
+#include "trainer/checkpoint/stored_tensors.h"
+#include "trainer/config/trainer_config.h"
+#include "trainer/execute/session.h"
+#include "trainer/inference/scheduler.h"
+
+namespace meshloom::trainer {
+
+struct ModelRunnerOptions {
+  std::int64_t length = 1;     // of the longest sequence, in tokens
+  std::int64_t sequences = 1;  // at most, in one run
+  std::int64_t tokens = 1;     // at most, in one run
+  std::int64_t page_size = 1;  // tokens of a page
+  std::int64_t pages = 1;      // of all sequences
+};
+
+class ModelRunner {
+ public:
+  // Composes a program for 1, 2, 4, ... and options.tokens new tokens, as a run takes the smallest that has room; reads the parameters
+  // from `weights`. Throws layers::NoCache for a model that cannot be computed so, OutOfMemory, Error.
+  ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
+              const kernels::Catalog& catalog, const StoredTensors& weights);
+
+  std::int64_t vocabulary() const { return vocabulary_; }
+  // Tokens of one run whose logits can be wanted.
+  std::int64_t rows() const { return options_.sequences; }
+
+  // Computes chunks of different sequences, whose pages must have room for them, and waits for them. Returns the logits of the wanted
+  // tokens, (rows, vocabulary), in the order of the chunks and of their tokens, until the next run. What it throws leaves the pages of
+  // other sequences as they were, unless it is DeviceLost.
+  std::span<const float> run(std::span<const Chunk> chunks);
+
+ private:
+  using Ids = std::vector<std::int32_t>;
+  enum Input : std::size_t {
+    kTokens,
+    kPositions,
+    kSegments,
+    kSlots,
+    kPageTable,
+    kQueryStarts,
+    kLengths,
+    kRows,
+    kInputs
+  };
+  struct Program {
+    std::int64_t rows = 0;
+    std::string logits;
+    std::array<std::string, kInputs> names;
+    std::array<Ids, kInputs> written;  // what the inputs hold
+  };
+  void write(Program& program, const std::array<Ids, kInputs>& inputs);
+
+  ModelRunnerOptions options_;
+  std::int64_t vocabulary_, table_width_;
+  std::map<std::int64_t, Program> programs_;  // by their number of new tokens
+  std::vector<float> logits_;
+  std::unique_ptr<Session> session_;
+};
+
+}  // namespace meshloom::trainer

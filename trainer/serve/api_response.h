@@ -1,0 +1,53 @@
+// The responses of OpenAI's API as JSON.
+#pragma once
+
+#include <cstdint>
+#include <ctime>
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "trainer/inference/request.h"
+#include "trainer/serve/token_text.h"
+
+namespace meshloom::trainer {
+
+using ResponseJson = nlohmann::ordered_json;
+
+// A token of a text, with what the model thought of it.
+struct ScoredToken {
+  std::int32_t id = 0;
+  std::optional<float> logprob;  // none for the first token of a prompt
+  std::vector<std::pair<std::int32_t, float>> top;
+  std::int64_t offset = 0;  // characters of the text before it
+};
+
+// What all parts of a response have.
+struct ResponseHead {
+  bool chat = false;
+  std::string id, model;
+  std::time_t created = 0;
+};
+
+// What a choice says, or a part of it in a stream.
+struct ChoicePart {
+  std::int64_t index = 0;
+  std::string text;
+  std::optional<std::vector<ScoredToken>> scores;
+  std::string finish_reason;  // "" = null
+};
+
+std::string dumped(const ResponseJson& json);
+ResponseJson usage_json(const Usage& usage);
+// A whole response.
+ResponseJson response_json(const ResponseHead& head, std::span<const ChoicePart> choices, const Usage& usage,
+                           const TokenTexts& texts);
+// A part of a stream: of a choice; the role that begins a chat's; and the usage at the end.
+ResponseJson chunk_json(const ResponseHead& head, const ChoicePart& part, const TokenTexts& texts);
+ResponseJson role_chunk_json(const ResponseHead& head, std::int64_t index);
+ResponseJson usage_chunk_json(const ResponseHead& head, const Usage& usage);
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,238 @@
+#include "trainer/serve/api_server.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <set>
+
+#include "trainer/io/json.h"
+#include "trainer/serve/api_error.h"
+#include "trainer/serve/api_request.h"
+#include "trainer/serve/generation.h"
+
+namespace meshloom::trainer {
+namespace {
+
+constexpr std::size_t kNotes = 64;      // different unknown fields that are noted
+constexpr std::size_t kIgnored = 1024;  // bytes of the header that lists them
+
+}  // namespace
+
+bool equal_keys(const std::string& key, const std::string& given) {
+  if (key.empty()) return given.empty();
+  std::size_t differ = key.size() ^ given.size();
+  for (std::size_t i = 0; i < given.size(); ++i)
+    differ |= static_cast<unsigned char>(key[i % key.size()]) ^ static_cast<unsigned char>(given[i]);
+  return differ == 0;
+}
+
+class ApiServer::Impl {
+ public:
+  explicit Impl(ApiServerOptions options)
+      : options_(std::move(options)),
+        http_(options_.http, {[this](const HttpRequest& request) { return admit(request); },
+                              [this](HttpRequest request, std::shared_ptr<HttpReply> reply) {
+                                handle(request, std::move(reply));
+                              },
+                              [](int status, const std::string& message) {
+                                return error_json(ApiError(status, message));
+                              }}) {}
+
+  HttpServer& http() { return http_; }
+  void set_model(ServedModel model) {
+    http_.post()([this, model = std::move(model)] {
+      model_ = std::make_unique<ServedModel>(model);
+      texts_ = std::make_unique<TokenTexts>(*model_->tokenizer);
+    });
+  }
+
+ private:
+  using Call = void (Impl::*)(const HttpRequest& request, std::shared_ptr<HttpReply> reply);
+  struct Route {
+    const char *method, *path;
+    Call call;
+  };
+  static constexpr const char* kModels = "/v1/models";
+  static const std::vector<Route>& routes() {
+    static const std::vector<Route> table{
+        {"GET", "/health", &Impl::health},
+        {"GET", "/metrics", &Impl::metrics},
+        {"GET", kModels, &Impl::models},
+        {"POST", "/v1/completions", &Impl::completions},
+        {"POST", "/v1/chat/completions", &Impl::chat},
+        {"POST", "/tokenize", &Impl::tokenize},
+        {"POST", "/detokenize", &Impl::detokenize},
+    };
+    return table;
+  }
+  static bool matches(const Route& route, const std::string& path) {
+    return path == route.path || (route.path == std::string_view(kModels) && path.starts_with("/v1/models/"));
+  }
+
+  // Throws ApiError.
+  const Route& route_of(const HttpRequest& request) {
+    if (!options_.keys.empty() && request.path != "/health") check_key(request);
+    bool known = false;
+    for (const Route& route : routes()) {
+      if (!matches(route, request.path)) continue;
+      known = true;
+      if (request.method == route.method) return route;
+    }
+    if (known)
+      throw ApiError(405, fmt::format("{} does not answer {}", shown(request.path), shown(request.method)));
+    if (request.path == "/v1/embeddings")
+      throw ApiError(400, "/v1/embeddings is not built here", {}, "not_built");
+    throw ApiError(404, "there is no route " + shown(request.path));
+  }
+
+  void check_key(const HttpRequest& request) const {
+    const std::string* header = request.header("authorization");
+    const std::string scheme = "bearer ";
+    bool known = false;
+    if (header && header->size() > scheme.size() &&
+        std::equal(scheme.begin(), scheme.end(), header->begin(),
+                   [](char a, char b) { return a == (b | 0x20); })) {
+      const std::string given = header->substr(scheme.size());
+      for (const std::string& key : options_.keys) known |= equal_keys(key, given);
+    }
+    if (!known)
+      throw ApiError(401,
+                     header ? "the key of the header Authorization must be one of the server's"
+                            : "the header 'Authorization: Bearer KEY' must be given",
+                     {}, "invalid_api_key");
+  }
+
+  std::optional<HttpResponse> admit(const HttpRequest& request) {
+    try {
+      route_of(request);
+      if (!model_) throw ApiError(503, "the model is being loaded");
+      return {};
+    } catch (const ApiError& error) {
+      HttpResponse response = error_response(error);
+      for (const Route& route : routes())
+        if (error.status == 405 && matches(route, request.path))
+          response.headers.emplace_back("Allow", route.method);
+      metrics_.responded(error.status);
+      return response;
+    }
+  }
+
+  void handle(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    try {
+      (this->*route_of(request).call)(request, reply);
+    } catch (const ApiError& error) {
+      metrics_.responded(error.status);
+      reply->send(error_response(error));
+    }
+  }
+
+  void respond(HttpReply& reply, HttpResponse response) {
+    metrics_.responded(response.status);
+    reply.send(std::move(response));
+  }
+
+  void health(const HttpRequest&, std::shared_ptr<HttpReply> reply) {
+    respond(*reply, {200, "{\"status\":\"ok\"}"});
+  }
+
+  void metrics(const HttpRequest&, std::shared_ptr<HttpReply> reply) {
+    respond(*reply, {200, metrics_.text(model_->name, model_->engine->counters()),
+                     "text/plain; version=0.0.4; charset=utf-8"});
+  }
+
+  void models(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    const ResponseJson model{{"id", model_->name},
+                             {"object", "model"},
+                             {"created", model_->created},
+                             {"owned_by", "meshloom"},
+                             {"max_model_len", model_->engine->max_length()}};
+    if (request.path == kModels)
+      return respond(*reply, {200, dumped({{"object", "list"}, {"data", ResponseJson::array({model})}})});
+    const std::string name = request.path.substr(std::string(kModels).size() + 1);
+    if (name != model_->name)
+      throw ApiError(404, fmt::format("there is no model {}", shown(name)), "model", "model_not_found");
+    respond(*reply, {200, dumped(model)});
+  }
+
+  void completions(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    generate(request, completion_request(parse_body(request.body), *model_), std::move(reply));
+  }
+  void chat(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    generate(request, chat_request(parse_body(request.body), *model_), std::move(reply));
+  }
+  void generate(const HttpRequest& request, ApiRequest asked, std::shared_ptr<HttpReply> reply) {
+    HttpResponse head;
+    note_ignored(asked.ignored, head);
+    if (const std::string* id = request.header("x-request-id"); id && id->size() <= 256)
+      head.headers.emplace_back("x-request-id", *id);
+    std::make_shared<Generation>(
+        std::move(asked), Generation::Surroundings{*model_, *texts_, metrics_, http_.post(), options_.lost},
+        std::move(reply), std::move(head))
+        ->begin();
+  }
+
+  // Unknown fields change nothing, which is said.
+  void note_ignored(const std::vector<std::string>& names, HttpResponse& head) {
+    std::string list;
+    for (const std::string& name : names) {
+      std::string plain = name.substr(0, 64);
+      for (char& c : plain)
+        if (c <= 32 || c >= 127 || c == ',') c = '?';
+      if (list.size() + plain.size() < kIgnored) list += (list.empty() ? "" : ", ") + plain;
+      if (noted_.size() < kNotes && noted_.insert(plain).second && options_.note)
+        options_.note(fmt::format("a request has the field '{}', which is not known and ignored", plain));
+    }
+    if (!list.empty()) head.headers.emplace_back("x-meshloom-ignored", list);
+  }
+
+  void tokenize(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    const RequestJson body = parse_body(request.body);
+    RequestFields fields(body);
+    check_model(fields, *model_);
+    std::vector<std::int32_t> ids;
+    const auto prompt = fields.text("prompt");
+    if (prompt && fields.find("messages"))
+      refuse_field("messages", "must be left out where there is a prompt");
+    if (prompt) {
+      const bool special = fields.boolean("add_special_tokens").value_or(true);
+      ids = special ? tokens_of_text(*prompt, "prompt", *model_) : model_->tokenizer->encode_part(*prompt);
+    } else {
+      if (!fields.find("messages")) refuse_field("prompt", "must be given, or messages", "neither");
+      ids = tokens_of_messages(fields, *model_);
+    }
+    HttpResponse response{
+        200,
+        dumped({{"count", ids.size()}, {"max_model_len", model_->engine->max_length()}, {"tokens", ids}})};
+    note_ignored(fields.unknown(), response);
+    respond(*reply, std::move(response));
+  }
+
+  void detokenize(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    const RequestJson body = parse_body(request.body);
+    RequestFields fields(body);
+    check_model(fields, *model_);
+    const RequestJson* tokens = fields.find("tokens");
+    if (!tokens || !tokens->is_array())
+      refuse_field("tokens", "must be a list of token ids", tokens ? shown_value(*tokens) : "none");
+    const std::string text = model_->tokenizer->decode(checked_ids(*tokens, "tokens", *model_));
+    HttpResponse response{200, dumped({{"prompt", text}})};
+    note_ignored(fields.unknown(), response);
+    respond(*reply, std::move(response));
+  }
+
+  const ApiServerOptions options_;
+  std::unique_ptr<ServedModel> model_;  // none = it is being loaded
+  std::unique_ptr<TokenTexts> texts_;
+  Metrics metrics_;
+  std::set<std::string> noted_;
+  HttpServer http_;
+};
+
+ApiServer::ApiServer(ApiServerOptions options) : impl_(std::make_unique<Impl>(std::move(options))) {}
+ApiServer::~ApiServer() = default;
+std::uint16_t ApiServer::port() const { return impl_->http().port(); }
+void ApiServer::run() { impl_->http().run(); }
+void ApiServer::set_model(ServedModel model) { impl_->set_model(std::move(model)); }
+void ApiServer::shut_down() { impl_->http().shut_down(); }
+
+}  // namespace meshloom::trainer

@@ -1,0 +1,29 @@
+// What the server needs of a model besides its engine.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <ctime>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/data/jsonl/chat_format.h"
+#include "trainer/data/tokenizer/tokenizer.h"
+#include "trainer/inference/request.h"
+
+namespace meshloom::trainer {
+
+struct ServedModel {
+  std::string name;                // which clients give as `model`
+  std::time_t created = 0;         // seconds since 1970
+  EngineClient* engine = nullptr;  // must outlive the server
+  const Tokenizer* tokenizer = nullptr;
+  std::function<std::vector<std::int32_t>(std::string_view)> encode;  // a text as the model was trained on it
+  const ChatFormat* chat = nullptr;                                   // none = the model cannot chat
+  std::string no_chat;                                                // why
+  std::vector<std::int32_t> ends;                                     // tokens that end a text
+};
+
+}  // namespace meshloom::trainer

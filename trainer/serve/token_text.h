@@ -1,0 +1,35 @@
+// The text of single tokens, for log-probabilities.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/data/tokenizer/tokenizer.h"
+
+namespace meshloom::trainer {
+
+struct TokenText {
+  std::string text;   // "bytes:\xe2\x82" where the bytes are no characters
+  std::string bytes;  // as the token stands within a text
+  // Characters that begin in the token.
+  std::int64_t characters() const;
+};
+
+class TokenTexts {
+ public:
+  // `tokenizer` must outlive this.
+  explicit TokenTexts(const Tokenizer& tokenizer);
+  // A token without text, such as "<|im_end|>", by its name.
+  TokenText of(std::int32_t id) const;
+
+ private:
+  const Tokenizer& tokenizer_;
+  std::vector<std::int32_t> front_;  // a token with text: a first token can lose its space
+  std::string front_text_;
+};
+
+std::int64_t count_characters(std::string_view text);
+
+}  // namespace meshloom::trainer
