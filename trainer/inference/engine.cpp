@@ -172,7 +172,6 @@ void Engine::compute() {
       schedule(sequences, pool_,
                {.tokens = options_.step_tokens, .rows = runner_.rows(), .sequences = options_.max_sequences});
   if (step.chunks.empty()) throw std::logic_error("The scheduler has requests but found nothing to compute.");
-  for (Sequence* sequence : step.preempted) static_cast<Active*>(sequence)->known = 0;
   counts_.preemptions += static_cast<std::int64_t>(step.preempted.size());
   for (Sequence* sequence : step.admitted) {
     auto& active = static_cast<Active&>(*sequence);

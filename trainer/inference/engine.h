@@ -1,8 +1,8 @@
 // Writes many texts at once: each step computes the next token of every text that has begun and parts of the prompts of others
 // (Yu et al., Orca, 2022), beside caches in pages (Kwon et al., vLLM, 2023). Pages of texts that begin alike are shared.
 //
-// The tokens of a text depend neither on when it came nor on what else runs, but for the rounding of kernels: programs of other sizes may
-// add in another order.
+// The tokens of a text depend neither on when it came nor on what else runs, but for rounding, as programs of other sizes may
+// add in another order, and for experts of a limited capacity, which the tokens of a step share.
 #pragma once
 
 #include <chrono>

@@ -7,6 +7,7 @@
 #include <cmath>
 #include <cstring>
 #include <limits>
+#include <set>
 #include <thread>
 
 #include "hal/wrappers/forwarding_device.h"
@@ -291,6 +292,26 @@ TEST(EngineRequests, OfLowerPriorityWait) {
   }
   finish_all(engine);
   EXPECT_EQ(order, (std::vector<int>{-1, 0, 1, 1}));
+}
+
+TEST(EngineRequests, ArePenalizedForTheirOwnText) {
+  TinyModel model;
+  Engine engine = model.engine({.max_sequences = 3, .page_size = 4});
+  Request once = greedy(10, 30), often = greedy(30, 30);
+  once.sampler.repetition_penalty = 1e6;
+  const std::set<std::int32_t> given(once.prompt.begin(), once.prompt.end());
+  std::fill(often.prompt.begin(), often.prompt.end(), 5);
+  often.sampler.logit_bias = {{5, 1000.0}, {6, 980.0}};
+  often.sampler.frequency_penalty = 2;
+  const std::shared_ptr<Heard> distinct = send(engine, once), repeats = send(engine, often);
+  finish_all(engine);
+  std::set<std::int32_t> all = given;
+  for (const std::int32_t id : distinct->ids()) EXPECT_TRUE(all.insert(id).second) << id;
+  // Ten times or so, whatever the prompt holds.
+  const std::vector<std::int32_t> ids = repeats->ids();
+  EXPECT_EQ(std::vector(ids.begin(), ids.begin() + 3), (std::vector<std::int32_t>{5, 5, 5}));
+  EXPECT_EQ(std::count(ids.begin(), ids.end(), 5) + std::count(ids.begin(), ids.end(), 6), 30);
+  EXPECT_GT(std::count(ids.begin(), ids.end(), 6), 3);
 }
 
 TEST(EngineModel, WithoutCachesIsRefused) {
