@@ -150,6 +150,9 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   fmt::print("Loaded in {:.1f} s: up to {} sequences of {} tokens at once\n",
              std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
              options.engine.max_sequences, model.engine->max_length());
+  if (const std::string& why = model.engine->batch_dependence();
+      !why.empty() && !options.engine.batch_invariant)
+    say_note("log-probabilities can depend on what else runs, in their last digits: " + why);
   std::fflush(stdout);
 }
 
@@ -224,6 +227,10 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
                    "Texts that are written at once; more wait")
       ->check(integer_from(1))
       ->capture_default_str();
+  command->add_flag("--batch-invariant,!--no-batch-invariant", options->engine.batch_invariant,
+                    "A text has the same bits whatever else runs, which costs speed with many tokens at "
+                    "once; without either, where "
+                    "the device's kernels can");
   command->add_option("--selector", options->hardware.selector, kSelectorHelp)->type_name("NAME");
   command->add_option("--device", options->hardware.device, "BACKEND or BACKEND:INDEX (as in training)");
   command->add_option("--as", options->hardware.as, "The profile to run as");

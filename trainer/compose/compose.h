@@ -99,6 +99,11 @@ struct OuterOptions {
   kernels::DType dtype = kernels::DType::f32;  // of what is moved: f32, bf16 or i8
 };
 
+// An op has no variant for DecodeOptions::row_exact on this device.
+struct NotRowExact : hal::Error {
+  using hal::Error::Error;
+};
+
 // Programs that compute new tokens of sequences whose earlier tokens are kept in caches (layers/models/trace.h, DecodeShape).
 struct DecodeOptions {
   std::vector<std::int64_t> tokens;  // a program for each of these numbers of new tokens; empty = none
@@ -108,7 +113,7 @@ struct DecodeOptions {
   std::int64_t page_size = 64;       // tokens of a page
   std::int64_t pages = 0;            // of all sequences; 0 = as many as they need at most
   // Only variants that promise Variant::row_exact, so that a token's logits have the same bits in each of the programs, whatever
-  // other tokens share a run. An op without such a variant is an Error.
+  // other tokens share a run. Throws NotRowExact for an op without such a variant.
   bool row_exact = false;
 };
 

@@ -32,7 +32,8 @@ ModelRunnerOptions runner_options(const EngineOptions& options) {
           .sequences = options.max_sequences,
           .tokens = options.step_tokens,
           .page_size = options.page_size,
-          .pages = options.pages};
+          .pages = options.pages,
+          .batch_invariant = options.batch_invariant};
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
 // Writes many texts at once: each step computes the next token of every text that has begun and parts of the prompts of others
 // (Yu et al., Orca, 2022), beside caches in pages (Kwon et al., vLLM, 2023). Pages of texts that begin alike are shared.
 //
-// The tokens of a text depend neither on when it came nor on what else runs, but for rounding, as programs of other sizes may
-// add in another order, and for experts of a limited capacity, which the tokens of a step share.
+// The tokens of a text depend neither on when it came nor on what else runs. Where the engine is batch-invariant, not a bit of a
+// log-probability does; elsewhere programs of other sizes may add in another order.
 #pragma once
 
 #include <chrono>
@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <stop_token>
 #include <string>
@@ -34,12 +35,13 @@ struct EngineOptions {
   std::int64_t pages = 0;                              // of all sequences; 0 = as many as they need at most
   std::int64_t max_waiting = 256;                      // requests beyond max_sequences
   bool prefix_cache = true;                            // whether computed pages are found again
+  std::optional<bool> batch_invariant = {};            // unset = where the device's kernels can
 };
 
 class Engine : public EngineClient {
  public:
   // Composes, allocates and reads the parameters from `weights`. The device and the catalog must outlive the engine. Throws
-  // layers::NoCache for a model that cannot keep what it computed (layers/cache/kv_cache.h), OutOfMemory, Error.
+  // layers::NoCache for a model that cannot keep what it computed (layers/cache/kv_cache.h), NotRowExact, OutOfMemory, Error.
   Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
          const kernels::Catalog& catalog, const StoredTensors& weights);
   // Ends what has not ended as cancelled. Nobody may step or call any more.
@@ -58,6 +60,8 @@ class Engine : public EngineClient {
   // No longer than what the pool holds.
   std::int64_t max_length() const override { return max_length_; }
   std::int64_t vocabulary() const override { return runner_.vocabulary(); }
+  // Why the engine is not batch-invariant; "" = it is.
+  const std::string& batch_dependence() const { return runner_.batch_dependence(); }
 
  private:
   // A request that has not ended.

@@ -36,7 +36,19 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     program.names = {prefix + "tokens",     prefix + "positions",    prefix + "segments", prefix + "slots",
                      prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows"};
   }
-  Plan plan = compose_inference(*config.model, compose, catalog, device.info());
+  const auto composed = [&] {
+    compose.decode.row_exact = options.batch_invariant.value_or(true);
+    if (!compose.decode.row_exact) batch_dependence_ = "it was asked for";
+    try {
+      return compose_inference(*config.model, compose, catalog, device.info());
+    } catch (const NotRowExact& not_row_exact) {
+      if (options.batch_invariant) throw;
+      batch_dependence_ = not_row_exact.what();
+    }
+    compose.decode.row_exact = false;
+    return compose_inference(*config.model, compose, catalog, device.info());
+  };
+  Plan plan = composed();
   const std::vector<NamedTensor> wanted = model_tensors(plan);
   session_ = std::make_unique<Session>(device, catalog, std::move(plan));
   // Caches start as zeros, whatever the device's memory held.

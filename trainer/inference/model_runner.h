@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -24,16 +25,21 @@ struct ModelRunnerOptions {
   std::int64_t tokens = 1;     // at most, in one run
   std::int64_t page_size = 1;  // tokens of a page
   std::int64_t pages = 1;      // of all sequences
+  // Whether logits have the same bits whatever shares a run; unset = where the device's kernels can.
+  std::optional<bool> batch_invariant = {};
 };
 
 class ModelRunner {
  public:
   // Composes a program for 1, 2, 4, ... and options.tokens new tokens, as a run takes the smallest that has room; reads the parameters
-  // from `weights`. Throws layers::NoCache for a model that cannot be computed so, OutOfMemory, Error.
+  // from `weights`. Throws layers::NoCache for a model that cannot be computed so, NotRowExact where it must be batch-invariant and
+  // cannot, OutOfMemory, Error.
   ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
               const kernels::Catalog& catalog, const StoredTensors& weights);
 
   std::int64_t vocabulary() const { return vocabulary_; }
+  // Why logits can depend on what shares a run, in rounding; "" = they do not.
+  const std::string& batch_dependence() const { return batch_dependence_; }
   // Tokens of one run whose logits can be wanted.
   std::int64_t rows() const { return options_.sequences; }
 
@@ -65,6 +71,7 @@ class ModelRunner {
 
   ModelRunnerOptions options_;
   std::int64_t vocabulary_, table_width_;
+  std::string batch_dependence_;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
   std::vector<float> logits_;
   std::unique_ptr<Session> session_;

@@ -93,7 +93,8 @@ void compare_scores(const std::vector<TokenScore>& a, const std::vector<TokenSco
   }
 }
 
-void compare(const std::string& name, const Outcome& expected, const Outcome& found) {
+// With `invariant` no bit of a log-probability differs.
+void compare(const std::string& name, const Outcome& expected, const Outcome& found, bool invariant) {
   SCOPED_TRACE(name);
   int compared = 0, bits = 0;
   ASSERT_EQ(expected.heard.size(), found.heard.size());
@@ -111,6 +112,7 @@ void compare(const std::string& name, const Outcome& expected, const Outcome& fo
     compare_scores(a.tokens, b.tokens, compared, bits);
     if (testing::Test::HasFatalFailure()) return;
   }
+  if (invariant) EXPECT_EQ(bits, 0);
   std::printf(
       "%s: the bits of %d of %d log-probabilities differ; %lld steps, %lld preemptions, %lld tokens cached\n",
       name.c_str(), bits, compared, static_cast<long long>(found.counters.steps),
@@ -129,10 +131,16 @@ Outcome one_by_one(TinyModel& model, const EngineOptions& options, const std::ve
   return outcome;
 }
 
-TEST(Engine, GivesTheSameTokensWhateverElseRuns) {
+// Whether it is to be batch-invariant, as it is on the CPU unless it must not be.
+class EngineBatches : public testing::TestWithParam<bool> {};
+
+TEST_P(EngineBatches, GiveTheSameTokensWhateverElseRuns) {
   TinyModel model;
   const std::vector<Request> requests = mixed_requests(48);
-  const EngineOptions plain{.max_length = kLongest, .max_sequences = 8, .step_tokens = 64, .page_size = 8};
+  const bool invariant = GetParam();
+  EXPECT_EQ(model.engine({.max_length = kLongest}).batch_dependence(), "");
+  EngineOptions plain{.max_length = kLongest, .max_sequences = 8, .step_tokens = 64, .page_size = 8};
+  if (!invariant) plain.batch_invariant = false;
   const auto with = [&](const auto& change) {
     EngineOptions options = plain;
     change(options);
@@ -140,15 +148,15 @@ TEST(Engine, GivesTheSameTokensWhateverElseRuns) {
   };
   const Outcome alone = one_by_one(model, with([](auto& o) { o.prefix_cache = false; }), requests);
   EXPECT_EQ(alone.counters.cached_tokens, 0);
-  compare("everything at once", alone, all_at_once(model, plain, requests));
+  compare("everything at once", alone, all_at_once(model, plain, requests), invariant);
   for (const std::int64_t budget : {4, 16})
     compare("a budget of " + std::to_string(budget), alone,
-            all_at_once(model, with([&](auto& o) { o.step_tokens = budget; }), requests));
+            all_at_once(model, with([&](auto& o) { o.step_tokens = budget; }), requests), invariant);
   const Outcome uncached = all_at_once(model, with([](auto& o) { o.prefix_cache = false; }), requests);
-  compare("at once without a prefix cache", alone, uncached);
+  compare("at once without a prefix cache", alone, uncached, invariant);
   EXPECT_EQ(uncached.counters.cached_tokens, 0);
   const Outcome cached = one_by_one(model, plain, requests);
-  compare("one by one with a prefix cache", alone, cached);
+  compare("one by one with a prefix cache", alone, cached, invariant);
   EXPECT_GT(cached.counters.cached_tokens, 0);
   for (const bool prefix_cache : {false, true}) {
     const Outcome tight = all_at_once(model, with([&](auto& o) {
@@ -156,8 +164,21 @@ TEST(Engine, GivesTheSameTokensWhateverElseRuns) {
                                         o.prefix_cache = prefix_cache;
                                       }),
                                       requests);
-    compare("few pages", alone, tight);
+    compare("few pages", alone, tight, invariant);
     EXPECT_GT(tight.counters.preemptions, 0);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Invariant, EngineBatches, testing::Bool());
+
+TEST(Engine, IsBatchInvariantWhereTheKernelsCan) {
+  for (const hal::BackendDevices& backend : inference_registry().enumerate()) {
+    if (backend.devices.empty() || backend.backend == "null" || backend.backend == "cpu") continue;
+    TinyModel model(backend.devices.front().id);
+    EXPECT_THAT(model.engine({.max_length = kLongest, .step_tokens = 1}).batch_dependence(),
+                HasSubstr("row_exact"));
+    EXPECT_THAT(message_of([&] { model.engine({.max_length = kLongest, .batch_invariant = true}); }),
+                HasSubstr("row_exact"));
   }
 }
 
@@ -198,7 +219,7 @@ TEST(Engine, GivesTheSameTokensOnEveryBackend) {
     finish_all(engine);
     together.counters = engine.counters();
     EXPECT_GT(together.counters.preemptions, 0);
-    compare(backend.backend, alone, together);
+    compare(backend.backend, alone, together, engine.batch_dependence().empty());
     std::vector<std::vector<std::int32_t>> ids;
     for (const auto& heard : together.heard) ids.push_back(heard->ids());
     if (on_the_first.empty()) on_the_first = ids;

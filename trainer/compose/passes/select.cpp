@@ -122,10 +122,10 @@ struct VariantSelector::State {
       }
     const std::string where = "select, " + call.op + (call.path.empty() ? "" : " in " + call.path);
     if (row_exact)
-      throw hal::Error(where,
-                       "needs a variant on " + device.backend +
-                           " that gives a row the same bits in any number of rows (row_exact)",
-                       "none that fits");
+      throw NotRowExact(where,
+                        "needs a variant on " + device.backend +
+                            " that gives a row the same bits in any number of rows (row_exact)",
+                        "none that fits");
     throw hal::Error(where, "a variant must fit, at least the reference", to_string(call.attrs));
   }
 
