@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <exception>
+#include <limits>
 #include <stdexcept>
 #include <utility>
 
@@ -12,8 +13,12 @@ namespace meshloom::trainer {
 namespace {
 
 EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
+  constexpr std::int64_t kMost =
+      std::numeric_limits<std::int32_t>::max();  // that ids of tokens of the pool reach
   const auto require = [](const char* where, std::int64_t value, std::int64_t least) {
-    if (value < least) throw Error(where, "must be at least " + std::to_string(least), std::to_string(value));
+    if (value < least || value > kMost)
+      throw Error(where, "must be from " + std::to_string(least) + " to " + std::to_string(kMost),
+                  std::to_string(value));
   };
   require("max-length", options.max_length, 0);
   require("max-sequences", options.max_sequences, 1);
@@ -24,6 +29,9 @@ EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
   if (options.max_length == 0) options.max_length = config.sequence;
   if (options.pages == 0)
     options.pages = options.max_sequences * hal::ceil_div(options.max_length, options.page_size);
+  if (options.pages > kMost / options.page_size)
+    throw Error("pages", "must hold at most " + std::to_string(kMost) + " tokens together",
+                std::to_string(options.pages) + " of " + std::to_string(options.page_size));
   return options;
 }
 

@@ -320,10 +320,18 @@ TEST(EngineModel, WithoutCachesIsRefused) {
   EXPECT_THROW(Engine(pairs, {}, *model.device, inference_catalog(), model.weights), layers::NoCache);
   EXPECT_THAT(message_of([&] { Engine(pairs, {}, *model.device, inference_catalog(), model.weights); }),
               HasSubstr("encoder"));
+}
+
+TEST(EngineModel, HasItsOptionsChecked) {
+  TinyModel model;
   for (const EngineOptions& options :
        {EngineOptions{.max_length = -1}, EngineOptions{.max_sequences = 0}, EngineOptions{.step_tokens = 0},
-        EngineOptions{.page_size = 0}, EngineOptions{.pages = -1}, EngineOptions{.max_waiting = -1}})
-    EXPECT_THAT(message_of([&] { model.engine(options); }), HasSubstr("must be at least"));
+        EngineOptions{.page_size = 0}, EngineOptions{.pages = -1}, EngineOptions{.max_waiting = -1},
+        EngineOptions{.step_tokens = std::int64_t{1} << 31}})
+    EXPECT_THAT(message_of([&] { model.engine(options); }), HasSubstr("must be from"));
+  for (const EngineOptions& options :
+       {EngineOptions{.max_sequences = 1 << 30}, EngineOptions{.page_size = 1 << 20, .pages = 1 << 11}})
+    EXPECT_THAT(message_of([&] { model.engine(options); }), HasSubstr("2147483647 tokens together"));
 }
 
 // Throws in the submits that it is told to.
