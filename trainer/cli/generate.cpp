@@ -9,14 +9,12 @@
 #include "hal/error.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
-#include "trainer/cli/recipe_options.h"
-#include "trainer/config/stored_recipe.h"
-#include "trainer/data/jsonl/chat_format.h"
-#include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/cli/inference_recipe.h"
 #include "trainer/data/jsonl/jsonl_line.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/inference/generator.h"
+#include "trainer/inference/text_stream.h"
 #include "trainer/io/json.h"
 
 namespace meshloom::trainer {
@@ -69,10 +67,7 @@ Request request_of(const GenerateOptions& options, const std::string& text, cons
   }
   if (config.input->source(config.sequence) > 0)
     throw Error("--chat", "needs a model without an encoder", "one with an encoder");
-  const auto* jsonl = config.input.as<JsonlFilesConfig>();
-  const std::unique_ptr<ChatFormat> format = chat_format(jsonl ? jsonl->chat_template.value_or("") : "",
-                                                         tokens, tokenizer, {}, !jsonl || jsonl->end_of_text);
-  for (const std::string& note : format->notes()) say_note(note);
+  const std::unique_ptr<ChatFormat> format = chat_format_of(config, tokenizer);
   request.prompt.tokens = format->prompt(messages_of(text), "--prompt");
   if (const auto end = format->end_of_turn();
       end && std::find(request.ends.begin(), request.ends.end(), *end) == request.ends.end())
@@ -84,11 +79,7 @@ int generate_text(const Registries& registries, const GenerateOptions& options) 
   check(options.sampler);
   refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
   const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
-  TrainerConfig config = recipe_of(checkpoint, registries.classes);
-  config.kernels.clear();  // they were made for the calls of training; variants are chosen again
-  const Resolution resolution = resolve(config, options.hardware, registries.devices, registries.classes);
-  for (const std::string& note : resolution.notes) say_note(note);
-  config.check();
+  const TrainerConfig config = inference_recipe(checkpoint, options.hardware, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::string text = options.prompt == "-" ? standard_input() : options.prompt;
   const Request request = request_of(options, text, config, *tokenizer);
@@ -124,23 +115,15 @@ int generate_text(const Registries& registries, const GenerateOptions& options) 
   const bool answers = !prompt.source.empty() || options.chat;
   const std::vector<std::int32_t> given = answers ? std::vector<std::int32_t>{} : prompt.tokens;
   if (!options.json) {
-    // The bytes of one character may be several tokens: the text of all tokens is decoded, and its new end is
-    // printed.
-    std::string printed = tokenizer->decode(given);
-    fmt::print("{}", printed);
-    std::vector<std::int32_t> so_far = given;
+    fmt::print("{}", tokenizer->decode(given));
+    TextStream stream(*tokenizer, given);
     generator.generate(prompt, options.tokens, options.sampler, [&](std::int32_t id) {
       if (!continues(id)) return false;
-      so_far.push_back(id);
-      const std::string longer = tokenizer->decode(so_far);
-      if (longer.size() > printed.size()) {
-        fmt::print("{}", longer.substr(printed.size()));
-        printed = longer;
-      }
+      fmt::print("{}", stream.add(id));
       std::fflush(stdout);
       return true;
     });
-    fmt::print("\n");
+    fmt::print("{}\n", stream.finish());
     return 0;
   }
   std::vector<std::int32_t> ids = generator.generate(prompt, options.tokens, options.sampler, continues);
@@ -186,9 +169,7 @@ void add_generate(CLI::App& app, const Registries& registries, Action& action) {
       ->check(integer_from(0));
   command->add_option("--sequence", options->sequence, "Tokens of context (as in training)")
       ->check(integer_from(1));
-  command->add_option("--selector", options->hardware.selector, kSelectorHelp)->type_name("NAME");
-  command->add_option("--device", options->hardware.device, "BACKEND or BACKEND:INDEX (as in training)");
-  command->add_option("--as", options->hardware.as, "The profile to run as");
+  add_hardware_options(*command, options->hardware);
   command->add_flag("--json", options->json, "Print a JSON object");
   command->footer(
       "Examples:\n  meshloom generate --checkpoint run --prompt 'In the beginning' --temperature 0.7\n"

@@ -12,10 +12,7 @@
 #include "hal/error.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
-#include "trainer/cli/recipe_options.h"
-#include "trainer/config/stored_recipe.h"
-#include "trainer/data/jsonl/chat_format.h"
-#include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/cli/inference_recipe.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/inference/engine.h"
 #include "trainer/io/file.h"
@@ -108,12 +105,8 @@ struct LoadedModel {
 void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
   const Checkpoint checkpoint = open_newest(options.run, say_note);
-  TrainerConfig& config = model.config;
-  config = recipe_of(checkpoint, registries.classes);
-  config.kernels.clear();  // they were made for the calls of training; variants are chosen again
-  const Resolution resolution = resolve(config, options.hardware, registries.devices, registries.classes);
-  for (const std::string& note : resolution.notes) say_note(note);
-  config.check();
+  model.config = inference_recipe(checkpoint, options.hardware, registries);
+  const TrainerConfig& config = model.config;
   if (config.input->source(config.sequence) > 0)
     throw Error("serve", "needs a model without an encoder", "one with an encoder");
   fmt::print("Loading {} for {}\n", checkpoint.path, config.hardware);
@@ -124,10 +117,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   if (const std::string note = note_of_guess(tokens, tokenizer); !note.empty()) say_note(note);
   ServedModel& served = model.served;
   try {
-    const auto* jsonl = config.input.as<JsonlFilesConfig>();
-    model.chat = chat_format(jsonl ? jsonl->chat_template.value_or("") : "", tokens, tokenizer, {},
-                             !jsonl || jsonl->end_of_text);
-    for (const std::string& note : model.chat->notes()) say_note(note);
+    model.chat = chat_format_of(config, tokenizer);
   } catch (const Error& error) {
     served.no_chat = fmt::format("this model cannot chat: {}", error.what());
     say_note(served.no_chat);
@@ -231,9 +221,7 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
                     "A text has the same bits whatever else runs, which costs speed with many tokens at "
                     "once; without either, where "
                     "the device's kernels can");
-  command->add_option("--selector", options->hardware.selector, kSelectorHelp)->type_name("NAME");
-  command->add_option("--device", options->hardware.device, "BACKEND or BACKEND:INDEX (as in training)");
-  command->add_option("--as", options->hardware.as, "The profile to run as");
+  add_hardware_options(*command, options->hardware);
   command->footer(
       "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "
       "/detokenize.\n"

@@ -36,9 +36,12 @@ EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
 }
 
 ModelRunnerOptions runner_options(const EngineOptions& options) {
+  std::vector<std::int64_t> tokens;
+  for (std::int64_t count = 1; count < options.step_tokens; count *= 2) tokens.push_back(count);
+  tokens.push_back(options.step_tokens);
   return {.length = options.max_length,
           .sequences = options.max_sequences,
-          .tokens = options.step_tokens,
+          .tokens = std::move(tokens),
           .page_size = options.page_size,
           .pages = options.pages,
           .batch_invariant = options.batch_invariant};

@@ -5,10 +5,9 @@
 #include <numeric>
 
 #include "hal/error.h"
+#include "hal/math.h"
 #include "layers/cache/kv_cache.h"
 #include "layers/models/trace.h"
-#include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/model_tensors.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -27,7 +26,7 @@ void compose_generation(ComposeOptions& options, std::int64_t sequence, std::int
 
 Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
                      Session& session)
-    : sequence_(sequence),
+    : length_(sequence),
       source_(source),
       vocabulary_(layers::vocabulary(*config.model)),
       recomputes_("its plan has no program with caches"),
@@ -35,34 +34,26 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
 
 Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
                      hal::Device& device, const kernels::Catalog& catalog, const StoredTensors& weights)
-    : sequence_(sequence), source_(source), vocabulary_(layers::vocabulary(*config.model)) {
-  ComposeOptions options = config.compose_options();
-  options.batch = options.accumulation = 1;
+    : length_(sequence), source_(source), vocabulary_(layers::vocabulary(*config.model)) {
+  try {
+    ModelRunnerOptions options{.length = sequence, .tokens = {}};
+    for (const std::int64_t tokens : kDecodeTokens) options.tokens.push_back(std::min(tokens, sequence));
+    options.page_size = std::min(DecodeOptions{}.page_size, sequence);
+    options.pages = hal::ceil_div(sequence, options.page_size);
+    runner_ = std::make_unique<ModelRunner>(config, options, device, catalog, weights);
+    sequence_.pages.resize(static_cast<std::size_t>(options.pages));
+    std::iota(sequence_.pages.begin(), sequence_.pages.end(), 0);
+    return;
+  } catch (const layers::NoCache& no_cache) {
+    recomputes_ = no_cache.what();
+  }
+  ComposeOptions options = inference_options(config);
   options.sequence = sequence;
-  options.remat.clear();  // no backward pass
-  options.mesh.clear();   // on one rank
-  options.shares.clear();
-  options.evaluation = false;
-  for (const std::int64_t tokens : kDecodeTokens) decode_tokens_.insert(std::min(tokens, sequence));
-  const auto compose = [&] {
-    ComposeOptions decode = options;
-    decode.decode.length = sequence;
-    decode.decode.tokens.assign(decode_tokens_.begin(), decode_tokens_.end());
-    try {
-      return compose_inference(*config.model, decode, catalog, device.info());
-    } catch (const layers::NoCache& no_cache) {
-      recomputes_ = no_cache.what();
-    }
-    compose_generation(options, sequence, source);
-    return compose_inference(*config.model, options, catalog, device.info());
-  };
-  Plan plan = compose();
-  const std::vector<NamedTensor> wanted = model_tensors(plan);
-  own_ = std::make_unique<Session>(device, catalog, std::move(plan));
+  compose_generation(options, sequence, source);
+  own_ = std::make_unique<Session>(device, catalog,
+                                   compose_inference(*config.model, options, catalog, device.info()));
   session_ = own_.get();
-  load_tensors(weights, wanted, [&](const std::string& name, std::span<const std::byte> data) {
-    session_->write(name, data);
-  });
+  load_parameters(weights, *own_);
 }
 
 void Generator::check(const Prompt& prompt) const {
@@ -98,55 +89,30 @@ std::span<const float> Generator::recompute(const Prompt& prompt, std::span<cons
     write("logits/source_segments", padded(Ids(prompt.source.size(), 1), source_));
   }
   // Padding follows the prefix; no token attends to it.
-  write("logits/tokens", padded({prefix.begin(), prefix.end()}, sequence_));
-  write("logits/segments", padded(Ids(prefix.size(), 1), sequence_));
+  write("logits/tokens", padded({prefix.begin(), prefix.end()}, length_));
+  write("logits/segments", padded(Ids(prefix.size(), 1), length_));
   session_->run(Step::logits);
-  logits_.resize(static_cast<std::size_t>(sequence_ * vocabulary_));
+  logits_.resize(static_cast<std::size_t>(length_ * vocabulary_));
   session_->read("logits", std::as_writable_bytes(std::span(logits_)));
   const auto width = static_cast<std::size_t>(vocabulary_);
   return std::span(logits_).subspan((prefix.size() - 1) * width, width);
 }
 
-// Runs the new tokens of the one sequence, whose first stands at position `first`. Its pages are those of the pool in order.
-void Generator::run_decode(std::span<const std::int32_t> tokens, std::int64_t first) {
-  const std::int64_t size = *decode_tokens_.lower_bound(static_cast<std::int64_t>(tokens.size()));
-  const ProgramKey step(Step::decode, static_cast<int>(size));
-  const std::string name = "decode/" + std::to_string(size) + "/";
-  const auto count = static_cast<std::int32_t>(tokens.size());
-  const auto padded = [&](auto of, std::int32_t padding) {
-    Ids ids(static_cast<std::size_t>(size), padding);
-    for (std::int32_t i = 0; i < count; ++i) ids[static_cast<std::size_t>(i)] = of(i);
-    return ids;
-  };
-  const auto position = [&](std::int32_t i) { return static_cast<std::int32_t>(first) + i; };
-  write(name + "tokens", padded([&](std::int32_t i) { return tokens[static_cast<std::size_t>(i)]; }, 0));
-  write(name + "positions", padded(position, 0));
-  write(name + "segments", padded([](std::int32_t) { return 1; }, 0));
-  write(name + "slots", padded(position, -1));
-  Ids pages(static_cast<std::size_t>(session_->plan().persistent_types.at(name + "page_table").elements()));
-  std::iota(pages.begin(), pages.end(), 0);
-  write(name + "page_table", std::move(pages));
-  write(name + "query_starts", {0, count});
-  write(name + "lengths", {position(count)});
-  write(name + "rows", {count - 1});
-  session_->run(step);
-  logits_.resize(static_cast<std::size_t>(vocabulary_));
-  session_->read(name + "logits", std::as_writable_bytes(std::span(logits_)));
-}
-
 std::span<const float> Generator::advance(std::span<const std::int32_t> prefix) {
-  const auto [kept, fresh] = std::mismatch(kept_.begin(), kept_.end(), prefix.begin(), prefix.end());
+  const auto kept = sequence_.tokens.begin() + sequence_.computed;
+  const auto same = std::mismatch(sequence_.tokens.begin(), kept, prefix.begin(), prefix.end()).first;
   // The logits of the last token are wanted, so that at least that one is computed.
-  std::size_t at = std::min(static_cast<std::size_t>(kept - kept_.begin()), prefix.size() - 1);
-  const auto most = static_cast<std::size_t>(*decode_tokens_.rbegin());
-  kept_.resize(at);  // what follows is overwritten
-  while (at < prefix.size()) {
-    const std::size_t count = std::min(prefix.size() - at, most);
-    run_decode(prefix.subspan(at, count), static_cast<std::int64_t>(at));
-    at += count;
+  sequence_.computed =
+      std::min<std::int64_t>(same - sequence_.tokens.begin(), static_cast<std::int64_t>(prefix.size()) - 1);
+  sequence_.tokens.assign(prefix.begin(), prefix.end());
+  std::span<const float> logits;
+  while (sequence_.pending() > 0) {
+    const std::int64_t count = std::min(sequence_.pending(), runner_->max_tokens());
+    const Chunk chunk{&sequence_, count, count == sequence_.pending() ? 1 : 0};
+    logits = runner_->run({&chunk, 1});
+    sequence_.computed += count;
   }
-  kept_.assign(prefix.begin(), prefix.end());
-  return logits_;
+  return logits;
 }
 
 std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t count,
@@ -157,9 +123,9 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
   written_.clear();  // another generator of the session may have written since
   Ids text = prompt.tokens;
   for (std::int64_t i = 0; i < count; ++i) {
-    const std::size_t used = std::min(text.size(), static_cast<std::size_t>(sequence_));
+    const std::size_t used = std::min(text.size(), static_cast<std::size_t>(length_));
     const std::span<const std::int32_t> prefix = std::span(text).last(used);
-    const std::span<const float> next = recomputes_.empty() ? advance(prefix) : recompute(prompt, prefix);
+    const std::span<const float> next = runner_ ? advance(prefix) : recompute(prompt, prefix);
     const std::int32_t token = sample_token(next, options, static_cast<std::int64_t>(text.size()));
     text.push_back(token);
     if (each && !each(token)) break;

@@ -7,7 +7,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -19,7 +18,9 @@
 #include "trainer/config/trainer_config.h"
 #include "trainer/data/examples.h"
 #include "trainer/execute/session.h"
+#include "trainer/inference/model_runner.h"
 #include "trainer/inference/sampler.h"
+#include "trainer/inference/scheduler.h"
 
 namespace meshloom::trainer {
 
@@ -53,16 +54,17 @@ class Generator {
   // Both return the logits of the token after the prefix.
   std::span<const float> recompute(const Prompt& prompt, std::span<const std::int32_t> prefix);
   std::span<const float> advance(std::span<const std::int32_t> prefix);
-  void run_decode(std::span<const std::int32_t> tokens, std::int64_t first);
 
-  std::int64_t sequence_, source_, vocabulary_;
+  std::int64_t length_, source_, vocabulary_;
   std::string recomputes_;
-  std::set<std::int64_t> decode_tokens_;  // new tokens of each program decode
-  Ids kept_;                              // the tokens whose keys and values the caches hold
-  std::map<std::string, Ids> written_;    // what the inputs hold, by name
+  // With caches:
+  std::unique_ptr<ModelRunner> runner_;
+  Sequence sequence_;
+  // Without:
+  std::map<std::string, Ids> written_;  // what the inputs hold, by name
   std::vector<float> logits_;
   std::unique_ptr<Session> own_;
-  Session* session_;
+  Session* session_ = nullptr;
 };
 
 }  // namespace meshloom::trainer

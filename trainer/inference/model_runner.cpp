@@ -1,6 +1,7 @@
 #include "trainer/inference/model_runner.h"
 
 #include <algorithm>
+#include <set>
 #include <utility>
 
 #include "hal/math.h"
@@ -10,24 +11,33 @@
 
 namespace meshloom::trainer {
 
+ComposeOptions inference_options(const TrainerConfig& config) {
+  ComposeOptions options = config.compose_options();
+  options.batch = options.accumulation = 1;
+  options.remat.clear();  // no backward pass
+  options.mesh.clear();   // on one rank
+  options.shares.clear();
+  options.evaluation = false;
+  return options;
+}
+
+void load_parameters(const StoredTensors& weights, Session& session) {
+  load_tensors(weights, model_tensors(session.plan()),
+               [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
+}
+
 ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
                          const kernels::Catalog& catalog, const StoredTensors& weights)
     : options_(options),
       vocabulary_(layers::vocabulary(*config.model)),
       table_width_(hal::ceil_div(options.length, options.page_size)) {
-  ComposeOptions compose = config.compose_options();
-  compose.batch = compose.accumulation = 1;
-  compose.remat.clear();  // no backward pass
-  compose.mesh.clear();   // on one rank
-  compose.shares.clear();
-  compose.evaluation = false;
+  ComposeOptions compose = inference_options(config);
   compose.decode = {.sequences = options.sequences,
                     .rows = rows(),
                     .length = options.length,
                     .page_size = options.page_size,
                     .pages = options.pages};
-  for (std::int64_t tokens = 1; tokens < options.tokens; tokens *= 2) programs_[tokens];
-  programs_[options.tokens];
+  for (const std::int64_t tokens : options.tokens) programs_[tokens];
   for (auto& [tokens, program] : programs_) {
     compose.decode.tokens.push_back(tokens);
     program.rows = std::min(rows(), tokens);
@@ -48,20 +58,14 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     compose.decode.row_exact = false;
     return compose_inference(*config.model, compose, catalog, device.info());
   };
-  Plan plan = composed();
-  const std::vector<NamedTensor> wanted = model_tensors(plan);
-  session_ = std::make_unique<Session>(device, catalog, std::move(plan));
+  session_ = std::make_unique<Session>(device, catalog, composed());
   // Caches start as zeros, whatever the device's memory held.
-  const auto is_wanted = [&](const std::string& name) {
-    return std::any_of(wanted.begin(), wanted.end(),
-                       [&](const NamedTensor& tensor) { return tensor.name == name; });
-  };
+  std::set<std::string> parameters;
+  for (const NamedTensor& tensor : model_tensors(session_->plan())) parameters.insert(tensor.name);
   for (const auto& [name, type] : session_->plan().persistent_types)
-    if (!is_wanted(name))
+    if (!parameters.count(name))
       session_->write(name, std::vector<std::byte>(static_cast<std::size_t>(type.bytes())));
-  load_tensors(weights, wanted, [&](const std::string& name, std::span<const std::byte> data) {
-    session_->write(name, data);
-  });
+  load_parameters(weights, *session_);
 }
 
 void ModelRunner::write(Program& program, const std::array<Ids, kInputs>& inputs) {

@@ -20,19 +20,23 @@
 namespace meshloom::trainer {
 
 struct ModelRunnerOptions {
-  std::int64_t length = 1;     // of the longest sequence, in tokens
-  std::int64_t sequences = 1;  // at most, in one run
-  std::int64_t tokens = 1;     // at most, in one run
-  std::int64_t page_size = 1;  // tokens of a page
-  std::int64_t pages = 1;      // of all sequences
+  std::int64_t length = 1;              // of the longest sequence, in tokens
+  std::int64_t sequences = 1;           // at most, in one run
+  std::vector<std::int64_t> tokens{1};  // of the programs: a run takes the one with the fewest that has room
+  std::int64_t page_size = 1;           // tokens of a page
+  std::int64_t pages = 1;               // of all sequences
   // Whether logits have the same bits whatever shares a run; unset = where the device's kernels can.
   std::optional<bool> batch_invariant = {};
 };
 
+// What a plan for inference alone takes from a recipe, on one rank.
+ComposeOptions inference_options(const TrainerConfig& config);
+// Reads the parameters of the session's plan.
+void load_parameters(const StoredTensors& weights, Session& session);
+
 class ModelRunner {
  public:
-  // Composes a program for 1, 2, 4, ... and options.tokens new tokens, as a run takes the smallest that has room; reads the parameters
-  // from `weights`. Throws layers::NoCache for a model that cannot be computed so, NotRowExact where it must be batch-invariant and
+  // Composes the programs and reads the parameters from `weights`. Throws layers::NoCache for a model that cannot be computed so, NotRowExact where it must be batch-invariant and
   // cannot, OutOfMemory, Error.
   ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
               const kernels::Catalog& catalog, const StoredTensors& weights);
@@ -40,6 +44,7 @@ class ModelRunner {
   std::int64_t vocabulary() const { return vocabulary_; }
   // Why logits can depend on what shares a run, in rounding; "" = they do not.
   const std::string& batch_dependence() const { return batch_dependence_; }
+  std::int64_t max_tokens() const { return programs_.rbegin()->first; }
   // Tokens of one run whose logits can be wanted.
   std::int64_t rows() const { return options_.sequences; }
 

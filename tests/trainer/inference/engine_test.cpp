@@ -112,7 +112,9 @@ void compare(const std::string& name, const Outcome& expected, const Outcome& fo
     compare_scores(a.tokens, b.tokens, compared, bits);
     if (testing::Test::HasFatalFailure()) return;
   }
-  if (invariant) EXPECT_EQ(bits, 0);
+  if (invariant) {
+    EXPECT_EQ(bits, 0);
+  }
   std::printf(
       "%s: the bits of %d of %d log-probabilities differ; %lld steps, %lld preemptions, %lld tokens cached\n",
       name.c_str(), bits, compared, static_cast<long long>(found.counters.steps),
