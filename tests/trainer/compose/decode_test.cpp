@@ -276,6 +276,7 @@ TEST(DecodeIn16Bits, StoresWeightsAsTheyAreMultiplied) {
                                          bench.device->info()));
   const auto& types = bench.session->plan().persistent_types;
   EXPECT_EQ(types.at("decoder/stack/layer0/attention/q_proj/weight").dtype, kernels::DType::bf16);
+  EXPECT_EQ(types.at("decoder/embedding/weight").dtype, kernels::DType::bf16);  // looked up and multiplied
   EXPECT_EQ(types.at("decoder/stack/layer0/attention_norm/weight").dtype, kernels::DType::f32);
   EXPECT_EQ(types.at("decoder/stack/layer0/attention/cache/keys").dtype, kernels::DType::bf16);
 }
