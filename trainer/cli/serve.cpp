@@ -137,9 +137,11 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   served.encode = [&](std::string_view text) { return config.input->begin(tokenizer, text).tokens; };
   served.chat = model.chat.get();
   served.ends = ends_of(tokens, tokenizer);
-  fmt::print("Loaded in {:.1f} s: up to {} sequences of {} tokens at once\n",
+  const std::string& dependence = model.engine->batch_dependence();
+  fmt::print("Loaded in {:.1f} s: up to {} sequences of {} tokens at once{}\n",
              std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
-             options.engine.max_sequences, model.engine->max_length());
+             options.engine.max_sequences, model.engine->max_length(),
+             dependence.empty() ? ", batch-invariant" : "");
   if (const std::string& why = model.engine->batch_dependence();
       !why.empty() && !options.engine.batch_invariant)
     say_note("log-probabilities can depend on what else runs, in their last digits: " + why);
@@ -217,10 +219,11 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
                    "Texts that are written at once; more wait")
       ->check(integer_from(1))
       ->capture_default_str();
-  command->add_flag("--batch-invariant,!--no-batch-invariant", options->engine.batch_invariant,
-                    "A text has the same bits whatever else runs, which costs speed with many tokens at "
-                    "once; without either, where "
-                    "the device's kernels can");
+  command->add_flag_function(
+      "--batch-invariant,!--no-batch-invariant",
+      [=](std::int64_t given) { options->engine.batch_invariant = given > 0; },
+      "A text has the same bits whatever else runs, which costs speed with many tokens at once; without "
+      "either, where the device's kernels can");
   add_hardware_options(*command, options->hardware);
   command->footer(
       "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "

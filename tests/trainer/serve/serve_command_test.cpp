@@ -75,7 +75,10 @@ TEST(ServeCommand, ServesARunUntilASignal) {
                run)
           .out)["text"];
   for (const int signal : {SIGTERM, SIGINT}) {
-    Served served({run, "--device", "cpu"});
+    std::vector<std::string> arguments{run, "--device", "cpu"};
+    if (signal == SIGINT) arguments.push_back("--no-batch-invariant");
+    Served served(arguments);
+    EXPECT_EQ(served.said().find(", batch-invariant\n") != std::string::npos, signal == SIGTERM);
     EXPECT_THAT(served.said(), HasSubstr("Serving run at http://127.0.0.1:"));
     ASSERT_NE(served.port(), 0);
     EXPECT_EQ(ask(served.port(), "GET", "/health").status, 200);
