@@ -25,6 +25,33 @@ std::unique_ptr<ChatFormat> chat_format_of(const TrainerConfig& config, const To
   return format;
 }
 
+std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& engine) {
+  const auto number = [&](const char* name, std::int64_t& value, std::int64_t least, const char* help) {
+    return command.add_option(name, value, help)->check(integer_from(least));
+  };
+  return {
+      number("--max-length", engine.max_length, 1,
+             "Tokens of a prompt and what follows it, at most (as in training)"),
+      number("--max-sequences", engine.max_sequences, 1, "Texts that are written at once; more wait")
+          ->capture_default_str(),
+      number("--step-tokens", engine.step_tokens, 1,
+             "Tokens that one step computes, of all texts together; more make prompts faster and the time "
+             "between tokens longer")
+          ->capture_default_str(),
+      number("--page-size", engine.page_size, 1,
+             "Tokens of a page, the unit in which caches are given out and found again")
+          ->capture_default_str(),
+      number("--pages", engine.pages, 0,
+             "Pages of all texts together. With fewer than they need, the last to come are computed again "
+             "later; 0 = as many as they need at most")
+          ->capture_default_str(),
+      command.add_flag_function(
+          "--batch-invariant,!--no-batch-invariant",
+          [&engine](std::int64_t given) { engine.batch_invariant = given > 0; },
+          "A text has the same bits whatever else runs, which costs speed with many tokens at once; without "
+          "either, where the device's kernels can")};
+}
+
 void add_hardware_options(CLI::App& command, HardwareRequest& hardware) {
   command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
   command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (as in training)");

@@ -2,11 +2,13 @@
 #pragma once
 
 #include <memory>
+#include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/data/jsonl/chat_format.h"
+#include "trainer/inference/engine.h"
 #include "trainer/rules/resolve.h"
 
 namespace meshloom::trainer {
@@ -19,7 +21,10 @@ TrainerConfig inference_recipe(const Checkpoint& checkpoint, const HardwareReque
 // How the model is talked to, by its chat template. Prints notes. Throws Error where it has none, or an invalid one.
 std::unique_ptr<ChatFormat> chat_format_of(const TrainerConfig& config, const Tokenizer& tokenizer);
 
-// Option --selector, --device and --as.
+// What both `serve` and `plan --serve` take: the sizes of an engine. Returns the options.
+std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& engine);
+
+// Options --selector, --device and --as.
 void add_hardware_options(CLI::App& command, HardwareRequest& hardware);
 
 }  // namespace meshloom::trainer

@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "trainer/cli/inference_recipe.h"
 #include "trainer/cli/memory_advice.h"
+#include "trainer/cli/plan_serving.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/cost/measured_links.h"
@@ -28,7 +30,8 @@ using OrderedJson = nlohmann::ordered_json;
 struct PlanOptions {
   RecipeOptions recipe;
   bool json = false;
-  bool search = false;
+  bool search = false, serve = false;
+  EngineOptions engine;
   std::string print_pass, mesh, network, trace, html;
 };
 
@@ -194,6 +197,12 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   recipe.set_mesh(options.mesh, 0);
   recipe.hardware.ranks = true;
   if (options.search) return search_run(registries, options, std::move(recipe));
+  if (options.serve) {
+    TrainerConfig config = recipe.resolved(registries);
+    config.kernels.clear();  // they were made for the calls of training, as in inference_recipe()
+    const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
+    return plan_serving(config, options.engine, registries, device->info(), options.json);
+  }
   const auto [asked, config, device] = recipe.opened(registries);
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
@@ -294,6 +303,10 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
       "--search", options->search,
       "Print the five fastest of all meshes, rematerialisations and micro-batches that fit, for the "
       "devices that the selector names or the ranks of --mesh");
+  CLI::Option* serve = command->add_flag(
+      "--serve", options->serve,
+      "Show the memory and the kernels of `meshloom serve` instead, and how many tokens its caches hold");
+  for (CLI::Option* option : add_engine_options(*command, options->engine)) option->needs(serve);
   command
       ->add_option("--trace", options->trace,
                    "Write the predicted step of each stage to this file, for chrome://tracing and Perfetto")
@@ -304,6 +317,8 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
+  for (const char* of_a_step : {"--search", "--mesh", "--network", "--trace", "--html", "--print-pass"})
+    serve->excludes(command->get_option(of_a_step));
   command->footer(
       "The memory is what the run's plan allocates on the device, to the byte. The device null stands for "
       "one "
@@ -325,6 +340,7 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
       "Examples:\n  meshloom plan smollm2-135m --device null --as h100   # needs no hardware\n"
       "  meshloom plan tiny --selector null-h100-8 --batch 8 --search\n"
       "  meshloom plan smollm2-135m --device null:opencl --as rtx4090 --set dtype=bf16\n"
+      "  meshloom plan smollm2-135m --serve --device null --as rtx4090 --max-length 4096 --max-sequences 32\n"
       "  meshloom plan --init smol --device null --as rx7900xtx --modify 'Adapt{with=Lora{rank=8}}'");
   command->callback([=, &action] { action = [=] { return plan_run(registries, *options); }; });
 }

@@ -210,20 +210,9 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       ->add_option("--api-key-file", options->key_file,
                    "A file with a key per line; clients must send one of them as 'Authorization: Bearer KEY'")
       ->type_name("FILE");
-  command
-      ->add_option("--max-length", options->engine.max_length,
-                   "Tokens of a prompt and what follows it, at most (as in training)")
-      ->check(integer_from(1));
-  command
-      ->add_option("--max-sequences", options->engine.max_sequences,
-                   "Texts that are written at once; more wait")
-      ->check(integer_from(1))
-      ->capture_default_str();
-  command->add_flag_function(
-      "--batch-invariant,!--no-batch-invariant",
-      [=](std::int64_t given) { options->engine.batch_invariant = given > 0; },
-      "A text has the same bits whatever else runs, which costs speed with many tokens at once; without "
-      "either, where the device's kernels can");
+  add_engine_options(*command, options->engine);
+  command->add_flag("!--no-prefix-cache", options->engine.prefix_cache,
+                    "Compute every prompt whole, also where another began alike");
   add_hardware_options(*command, options->hardware);
   command->footer(
       "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "

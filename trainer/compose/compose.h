@@ -99,7 +99,7 @@ struct OuterOptions {
   kernels::DType dtype = kernels::DType::f32;  // of what is moved: f32, bf16 or i8
 };
 
-// An op has no variant for DecodeOptions::row_exact on this device.
+// An op has no variant for DecodeOptions::row_exact on this device, or a rule names another.
 struct NotRowExact : hal::Error {
   using hal::Error::Error;
 };

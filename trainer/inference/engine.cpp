@@ -35,7 +35,10 @@ EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
   return options;
 }
 
-ModelRunnerOptions runner_options(const EngineOptions& options) {
+}  // namespace
+
+ModelRunnerOptions runner_options(const EngineOptions& given, const TrainerConfig& config) {
+  const EngineOptions options = resolved(given, config);
   std::vector<std::int64_t> tokens;
   for (std::int64_t count = 1; count < options.step_tokens; count *= 2) tokens.push_back(count);
   tokens.push_back(options.step_tokens);
@@ -46,8 +49,6 @@ ModelRunnerOptions runner_options(const EngineOptions& options) {
           .pages = options.pages,
           .batch_invariant = options.batch_invariant};
 }
-
-}  // namespace
 
 Engine::Active::Active(RequestId id, Request taken) : request(std::move(taken)) {
   priority = request.priority;
@@ -63,7 +64,7 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::D
                const kernels::Catalog& catalog, const StoredTensors& weights)
     : options_(resolved(options, config)),
       max_length_(std::min(options_.max_length, options_.pages * options_.page_size)),
-      runner_(config, runner_options(options_), device, catalog, weights),
+      runner_(config, runner_options(options_, config), device, catalog, weights),
       pool_(options_.pages, options_.page_size, options_.prefix_cache) {
   publish();
 }

@@ -38,6 +38,9 @@ struct EngineOptions {
   std::optional<bool> batch_invariant = {};            // unset = where the device's kernels can
 };
 
+// What an engine of these options runs. Throws Error for invalid ones.
+ModelRunnerOptions runner_options(const EngineOptions& options, const TrainerConfig& config);
+
 class Engine : public EngineClient {
  public:
   // Composes, allocates and reads the parameters from `weights`. The device and the catalog must outlive the engine. Throws

@@ -26,39 +26,52 @@ void load_parameters(const StoredTensors& weights, Session& session) {
                [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
 }
 
+ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOptions& options,
+                            const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                            bool enforce_memory) {
+  ServingPlan serving;
+  ComposeOptions& compose = serving.options;
+  compose = inference_options(config);
+  compose.enforce_memory = enforce_memory;
+  compose.decode = {.tokens = options.tokens,
+                    .sequences = options.sequences,
+                    .rows = options.sequences,
+                    .length = options.length,
+                    .page_size = options.page_size,
+                    .pages = options.pages,
+                    .row_exact = options.batch_invariant.value_or(true)};
+  std::sort(compose.decode.tokens.begin(), compose.decode.tokens.end());
+  compose.decode.tokens.erase(std::unique(compose.decode.tokens.begin(), compose.decode.tokens.end()),
+                              compose.decode.tokens.end());
+  if (!compose.decode.row_exact) serving.batch_dependence = "it was asked for";
+  try {
+    serving.plan = compose_inference(*config.model, compose, catalog, device);
+    return serving;
+  } catch (const NotRowExact& not_row_exact) {
+    if (options.batch_invariant) throw;
+    serving.batch_dependence = not_row_exact.what();
+  }
+  compose.decode.row_exact = false;
+  serving.plan = compose_inference(*config.model, compose, catalog, device);
+  return serving;
+}
+
 ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
                          const kernels::Catalog& catalog, const StoredTensors& weights)
     : options_(options),
       vocabulary_(layers::vocabulary(*config.model)),
       table_width_(hal::ceil_div(options.length, options.page_size)) {
-  ComposeOptions compose = inference_options(config);
-  compose.decode = {.sequences = options.sequences,
-                    .rows = rows(),
-                    .length = options.length,
-                    .page_size = options.page_size,
-                    .pages = options.pages};
-  for (const std::int64_t tokens : options.tokens) programs_[tokens];
-  for (auto& [tokens, program] : programs_) {
-    compose.decode.tokens.push_back(tokens);
+  ServingPlan serving = compose_serving(config, options, catalog, device.info());
+  batch_dependence_ = std::move(serving.batch_dependence);
+  for (const std::int64_t tokens : serving.options.decode.tokens) {
+    Program& program = programs_[tokens];
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
     program.names = {prefix + "tokens",     prefix + "positions",    prefix + "segments", prefix + "slots",
                      prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows"};
   }
-  const auto composed = [&] {
-    compose.decode.row_exact = options.batch_invariant.value_or(true);
-    if (!compose.decode.row_exact) batch_dependence_ = "it was asked for";
-    try {
-      return compose_inference(*config.model, compose, catalog, device.info());
-    } catch (const NotRowExact& not_row_exact) {
-      if (options.batch_invariant) throw;
-      batch_dependence_ = not_row_exact.what();
-    }
-    compose.decode.row_exact = false;
-    return compose_inference(*config.model, compose, catalog, device.info());
-  };
-  session_ = std::make_unique<Session>(device, catalog, composed());
+  session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
   // Caches start as zeros, whatever the device's memory held.
   std::set<std::string> parameters;
   for (const NamedTensor& tensor : model_tensors(session_->plan())) parameters.insert(tensor.name);

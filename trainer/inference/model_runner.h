@@ -34,15 +34,26 @@ ComposeOptions inference_options(const TrainerConfig& config);
 // Reads the parameters of the session's plan.
 void load_parameters(const StoredTensors& weights, Session& session);
 
+// The programs of a ModelRunner.
+struct ServingPlan {
+  ComposeOptions options;
+  Plan plan;
+  // Why logits can depend on what shares a run, in rounding; "" = they do not.
+  std::string batch_dependence;
+};
+// Throws layers::NoCache for a model that cannot be computed so, NotRowExact where it must be batch-invariant and cannot,
+// OutOfMemory if `enforce_memory`, Error.
+ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOptions& options,
+                            const kernels::Catalog& catalog, const hal::DeviceInfo& device,
+                            bool enforce_memory = true);
+
 class ModelRunner {
  public:
-  // Composes the programs and reads the parameters from `weights`. Throws layers::NoCache for a model that cannot be computed so, NotRowExact where it must be batch-invariant and
-  // cannot, OutOfMemory, Error.
+  // Composes the programs and reads the parameters from `weights`. Throws what compose_serving() throws.
   ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
               const kernels::Catalog& catalog, const StoredTensors& weights);
 
   std::int64_t vocabulary() const { return vocabulary_; }
-  // Why logits can depend on what shares a run, in rounding; "" = they do not.
   const std::string& batch_dependence() const { return batch_dependence_; }
   std::int64_t max_tokens() const { return programs_.rbegin()->first; }
   // Tokens of one run whose logits can be wanted.

@@ -88,10 +88,46 @@ std::string moves_text(const Plan& plan) {
   return text;
 }
 
+std::string amount(std::int64_t bytes) {
+  return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
+}
+
 }  // namespace
 
-std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device) {
+std::string memory_text(const Plan& plan, const hal::DeviceInfo& device) {
   const std::int64_t available_bytes = memory_limit(device);
+  std::string text;
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, "memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
+                 bytes_text(static_cast<double>(plan.peak_bytes)),
+                 available_bytes > 0 ? bytes_text(static_cast<double>(available_bytes)) : "no limit",
+                 memory_note(device));
+  fmt::format_to(out, "  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "maximum");
+  for (const auto& [name, bytes] : plan.memory)
+    fmt::format_to(out, "  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
+  return text;
+}
+
+std::string kernels_text(const Plan& plan) {
+  std::string text;
+  const auto out = std::back_inserter(text);
+  fmt::format_to(out, "kernels\n");
+  const PlanSummary calls = summarize(plan);
+  for (const auto& [op, summary] : calls.ops) {
+    std::string chosen;
+    for (const auto& [variant, count] : summary.calls)
+      chosen +=
+          fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
+    fmt::format_to(out, "  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
+    for (const auto& [variant, reason] : summary.refused)
+      fmt::format_to(out, "    not {}: {}\n", variant, reason);
+  }
+  for (const auto& [op, count] : calls.views)
+    fmt::format_to(out, "  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
+  return text;
+}
+
+std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device) {
   const double flops = plan.update_flops(), seconds = plan.update_roofline_seconds();
   std::string text;
   const auto out = std::back_inserter(text);
@@ -125,16 +161,7 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
       fmt::format_to(out, "published   {:.3g} s, if calls reached what published runs on such chips reach\n",
                      speed.published_seconds);
   }
-  fmt::format_to(out, "memory      {} bytes ({}) of {}{}\n", plan.peak_bytes,
-                 bytes_text(static_cast<double>(plan.peak_bytes)),
-                 available_bytes > 0 ? bytes_text(static_cast<double>(available_bytes)) : "no limit",
-                 memory_note(device));
-  fmt::format_to(out, "  {:<14} {:>29} {:>29}\n", "", "bytes at the peak", "maximum");
-  const auto amount = [](std::int64_t bytes) {
-    return fmt::format("{:>16} {:>12}", bytes, bytes_text(static_cast<double>(bytes)));
-  };
-  for (const auto& [name, bytes] : plan.memory)
-    fmt::format_to(out, "  {:<14} {} {}\n", name, amount(bytes), amount(plan.memory_max.at(name)));
+  text += memory_text(plan, device);
   if (plan.host.peak_bytes > 0) {
     fmt::format_to(out, "on the host {} bytes ({}){}\n", plan.host.peak_bytes,
                    bytes_text(static_cast<double>(plan.host.peak_bytes)),
@@ -148,20 +175,7 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
     fmt::format_to(out, "on the host {} bytes ({}), for copies of the run's state (snapshot_seconds)\n",
                    bytes, bytes_text(static_cast<double>(bytes)));
   }
-  fmt::format_to(out, "kernels\n");
-  const PlanSummary calls = summarize(plan);
-  for (const auto& [op, summary] : calls.ops) {
-    std::string chosen;
-    for (const auto& [variant, count] : summary.calls)
-      chosen +=
-          fmt::format("{}{} ({} call{})", chosen.empty() ? "" : ", ", variant, count, count == 1 ? "" : "s");
-    fmt::format_to(out, "  {:<22} {}\n", op, chosen.empty() ? "-" : chosen);
-    for (const auto& [variant, reason] : summary.refused)
-      fmt::format_to(out, "    not {}: {}\n", variant, reason);
-  }
-  for (const auto& [op, count] : calls.views)
-    fmt::format_to(out, "  {:<22} a view, runs no kernel ({} in the programs)\n", op, count);
-  return text;
+  return text + kernels_text(plan);
 }
 
 std::string sequence_text(const TrainerConfig& config, const Plan& first, const Plan& last) {

@@ -38,6 +38,9 @@ PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::Dev
 
 // What `meshloom plan` prints. `config` is the resolved recipe that the plan was composed for.
 std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device);
+// Its part on the device's memory, and that on the chosen kernels.
+std::string memory_text(const Plan& plan, const hal::DeviceInfo& device);
+std::string kernels_text(const Plan& plan);
 // The order of tokens over the axis seq, and what its first and its last rank compute of attention; "" where there is no such
 // axis. `last` is the plan of a rank that is the last along it.
 std::string sequence_text(const TrainerConfig& config, const Plan& first, const Plan& last);

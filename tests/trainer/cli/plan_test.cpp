@@ -59,6 +59,47 @@ TEST(Plan, ANamedVariantThatDoesNotFitIsAnErrorWithItsReason) {
   }
 }
 
+TEST(Plan, OfServingSaysWhatFits) {
+  const std::string sizes = " --serve --max-length 200 --max-sequences 3 --page-size 16 --step-tokens 24";
+  const nlohmann::json served = plan(sizes);
+  EXPECT_EQ(served["pages"], 39);  // 13 for each text
+  EXPECT_EQ(served["cache_tokens"], 624);
+  EXPECT_EQ(served["step_tokens"], nlohmann::json({1, 2, 4, 8, 16, 24}));
+  const std::int64_t cache = served["memory"]["cache"], peak = served["peak_bytes"],
+                     most = served["most_pages"];
+  EXPECT_GT(cache, 0);
+  EXPECT_EQ(served["fits"], true);
+  // As many pages as it says fit, and one more does not.
+  const std::string limited = sizes + " --memory " + std::to_string(peak + 100 * (cache / 39));
+  const auto pages = [&](std::int64_t count) {
+    return meshloom("plan tiny --device null --as h100 --set hardware_rules=false" + limited + " --pages " +
+                    std::to_string(count));
+  };
+  const nlohmann::json within = plan(limited);
+  EXPECT_LT(within["most_pages"].get<std::int64_t>(), most);
+  EXPECT_EQ(pages(within["most_pages"]).code, 0);
+  const Outcome beyond = pages(within["most_pages"].get<std::int64_t>() + 2);
+  EXPECT_EQ(beyond.code, 2);
+  EXPECT_NE(beyond.err.find("out of memory"), std::string::npos) << beyond.err;
+  EXPECT_NE(beyond.out.find("would fit"), std::string::npos) << beyond.out;
+}
+
+TEST(Plan, OfServingSaysWhetherBitsDependOnTheBatch) {
+  const auto text = [](const std::string& more) {
+    const Outcome outcome = meshloom("plan tiny --serve " + more);
+    EXPECT_EQ(outcome.code, 0) << outcome.err;
+    return outcome.out;
+  };
+  EXPECT_NE(text("--device cpu").find("whatever else runs: yes\n"), std::string::npos);
+  EXPECT_NE(text("--device null:vulkan --as rx7900xtx").find("whatever else runs: no; "), std::string::npos);
+  EXPECT_NE(text("--device cpu --no-batch-invariant").find("whatever else runs: no; it was asked for\n"),
+            std::string::npos);
+  const Outcome refused = meshloom("plan tiny --serve --batch-invariant --device null:vulkan --as rx7900xtx");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_NE(refused.err.find("row_exact"), std::string::npos) << refused.err;
+  EXPECT_EQ(meshloom("plan tiny --device cpu --pages 3").code, 2) << "without --serve";
+}
+
 TEST(Plan, SaysWhichKernelsRunOnF32Copies) {
   // Of a GPU without a matrix unit: those of Vulkan's are used for 16 bits where there are some.
   const nlohmann::json in_bf16 = nlohmann::json::parse(

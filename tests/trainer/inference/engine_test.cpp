@@ -174,6 +174,15 @@ TEST_P(EngineBatches, GiveTheSameTokensWhateverElseRuns) {
 INSTANTIATE_TEST_SUITE_P(Invariant, EngineBatches, testing::Bool());
 
 TEST(Engine, IsBatchInvariantWhereTheKernelsCan) {
+  {
+    TinyModel model;
+    trainer::KernelRuleConfig naive;
+    naive.op = "matmul";
+    naive.variant = std::string("naive");
+    model.config.kernels.emplace_back(naive);
+    EXPECT_THAT(model.engine({.max_length = kLongest, .step_tokens = 1}).batch_dependence(),
+                HasSubstr("kernel rule op 'matmul'"));
+  }
   for (const hal::BackendDevices& backend : inference_registry().enumerate()) {
     if (backend.devices.empty() || backend.backend == "null" || backend.backend == "cpu") continue;
     TinyModel model(backend.devices.front().id);

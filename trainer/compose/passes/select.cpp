@@ -129,9 +129,10 @@ struct VariantSelector::State {
     throw hal::Error(where, "a variant must fit, at least the reference", to_string(call.attrs));
   }
 
+  template <typename E>
   [[noreturn]] static void does_not_fit(const KernelRule& rule, const Call& call, const std::string& reason) {
-    throw hal::Error(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
-                     "a variant named by a rule must fit", reason);
+    throw E(describe(rule) + ", " + call.op + (call.path.empty() ? "" : " in " + call.path),
+            "a variant named by a rule must fit", reason);
   }
 
   const Choice& by_rule(const std::string& key, const Call& call, const kernels::CallTypes& types,
@@ -141,7 +142,7 @@ struct VariantSelector::State {
     const std::string how = tuned ? rule.variant : params_text(rule.params);
     if (row_exact && !variant->row_exact) {
       if (tuned) return by_default(key, call, types);
-      does_not_fit(rule, call, kNotRowExact);
+      does_not_fit<NotRowExact>(rule, call, kNotRowExact);
     }
     const auto known = named.find({key, variant, how});
     if (known != named.end()) return known->second;
@@ -152,7 +153,7 @@ struct VariantSelector::State {
       fit = as_tuned(*variant, std::move(fit), view, *tuned);
     else if (!rule.params.empty())
       fit = with_params(*variant, std::move(fit), view, rule.params);
-    if (!fit.ok) does_not_fit(rule, call, fit.reason);
+    if (!fit.ok) does_not_fit<hal::Error>(rule, call, fit.reason);
     return named.emplace(std::tuple(key, variant, how), choice(key, *variant, fit, view)).first->second;
   }
 

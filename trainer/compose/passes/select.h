@@ -25,7 +25,7 @@ class VariantSelector {
   ~VariantSelector();
 
   // Throws Error when a rule's variant does not fit, with the reason. With `row_exact` only variants that promise
-  // Variant::row_exact are chosen; throws NotRowExact where an op has none that fits, and Error where a rule names another.
+  // Variant::row_exact are chosen; throws NotRowExact where an op has none that fits, or a rule names another.
   kernels::Program select(kernels::Program program, bool row_exact = false);
 
   // The distinct refusals so far, in order; rules that matched no call; rules that named the variant that is

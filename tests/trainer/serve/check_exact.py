@@ -1,0 +1,133 @@
+"""Whether a request gets the same tokens and log-probabilities of the same bits whatever shares its steps (scripts/check-serving exact)."""
+import argparse
+import concurrent.futures
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import time
+import urllib.request
+
+LENGTH = 1024  # of the longest text, in tokens
+
+
+def model_of(program, recipe, dtype, folder):
+    """A checkpoint of the recipe after one step, which is random weights but for that."""
+    run = f"{folder}/{recipe}-{dtype}"
+    if os.path.isdir(run):
+        return run
+    os.makedirs(folder, exist_ok=True)
+    text = f"{folder}/text.txt"
+    rng = random.Random(1)
+    with open(text, "w", encoding="utf-8") as out:
+        for _ in range(4000):
+            out.write(" ".join(rng.choice(["the", "sea", "was", "light", "and", "day"]) for _ in range(9)) + "\n")
+    subprocess.run([program, "train", recipe, "--device", "cpu", "--data", text, "--out", run, "--steps", "1", "--quiet",
+                    "--sample", "0", "--set", "batch=1", "--set", "sequence=64", "--set", f"dtype={dtype}"], check=True)
+    return run
+
+
+class Server:
+    """`meshloom serve` in the background."""
+
+    def __init__(self, program, run, *options):
+        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", "--max-length", str(LENGTH),
+                                         *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        said = ""
+        for line in self.process.stdout:
+            said += line
+            if found := re.match(r"Serving .* at (http\S+)/v1", line):
+                self.url = found[1]
+                break
+        else:
+            sys.exit(f"the server ended: {said}")
+        if "batch-invariant" not in said:
+            sys.exit(f"the server is not batch-invariant: {said}")
+
+    def completion(self, body):
+        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        answer = json.load(urllib.request.urlopen(request))
+        choice = answer["choices"][0]
+        scores = choice["logprobs"]
+        return {"text": choice["text"], "tokens": scores["tokens"], "logprobs": scores["token_logprobs"],
+                "top": scores["top_logprobs"], "finish": choice["finish_reason"]}
+
+    def metric(self, name):
+        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
+        return sum(float(value) for value in re.findall(rf"^meshloom:{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
+
+    def end(self):
+        self.process.terminate()
+        return self.process.wait()
+
+
+def requests_of(count, vocabulary=256):
+    """Prompts of 1 to 700 tokens, some of which begin alike, and 1 to 200 tokens after them; greedy and sampled."""
+    rng = random.Random(7)
+    common = [rng.randrange(vocabulary) for _ in range(400)]
+    bodies = []
+    for i in range(count):
+        size = int(700 ** rng.random())
+        shared = rng.randrange(min(size, len(common)) + 1) if rng.random() < 0.4 else 0
+        prompt = common[:shared] + [rng.randrange(vocabulary) for _ in range(size - shared)]
+        body = {"prompt": prompt, "max_tokens": int(200 ** rng.random()), "logprobs": 2, "seed": i, "ignore_eos": True,
+                "temperature": 0 if i % 2 else 1}
+        if i % 4 == 2:
+            body.update(top_p=0.9, top_k=40, repetition_penalty=1.1)
+        bodies.append(body)
+    return bodies
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program")
+    parser.add_argument("--requests", type=int, default=300)
+    parser.add_argument("--recipe", default="smollm2-135m")
+    parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    options = parser.parse_args()
+    run = model_of(options.program, options.recipe, options.dtype, "build/serving")
+    bodies = requests_of(options.requests)
+
+    def answers(name, at_once, *arguments):
+        begun = time.time()
+        server = Server(options.program, run, *arguments)
+        with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+            found = list(pool.map(server.completion, bodies))
+        preempted, cached = server.metric("num_preemptions_total"), server.metric("prefix_cache_hits_total")
+        if server.end() != 0:
+            sys.exit(f"{name}: the server did not exit with 0")
+        return found, preempted, cached, time.time() - begun
+
+    expected, _, cached, seconds = answers("alone", 1, "--no-prefix-cache")
+    tokens = sum(len(each["tokens"]) for each in expected)
+    print(f"{options.recipe} in {options.dtype}: {len(bodies)} requests, {tokens} tokens, alone in {seconds:.0f} s", flush=True)
+    short = cached > 0
+    at_once = ["--max-sequences", "32"]
+    # Pages of 64 tokens: the longest text has 15 or fewer.
+    ways = [("32 at once", at_once), ("steps of 16 tokens", [*at_once, "--step-tokens", "16"]),
+            ("steps of 64 tokens", [*at_once, "--step-tokens", "64"]),
+            ("steps of 512 tokens", [*at_once, "--step-tokens", "512"]),
+            ("32 at once without the prefix cache", [*at_once, "--no-prefix-cache"]),
+            ("few pages", [*at_once, "--pages", "24"]),
+            ("pages of 16 tokens", [*at_once, "--page-size", "16"])]
+    for name, arguments in ways:
+        found, preempted, cached, seconds = answers(name, 32, *arguments)
+        differ = sum(a["tokens"] != b["tokens"] or a["text"] != b["text"] or a["finish"] != b["finish"]
+                     for a, b in zip(expected, found))
+        bits = sum(x != y for a, b in zip(expected, found) for x, y in zip(a["logprobs"], b["logprobs"]))
+        bits += sum(a["top"] != b["top"] for a, b in zip(expected, found))
+        print(f"{name}: {differ} requests differ in tokens, {bits} log-probabilities in bits; {preempted:.0f} preemptions, "
+              f"{cached:.0f} tokens found in the prefix cache, {seconds:.0f} s", flush=True)
+        short |= differ > 0 or bits > 0
+        if name == "few pages" and preempted < 20 and len(bodies) >= 300:
+            print("few pages: must preempt at least 20 times")
+            short = True
+    print("exact: " + ("FALLS SHORT" if short else "holds"))
+    return 1 if short else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
