@@ -198,8 +198,8 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   recipe.hardware.ranks = true;
   if (options.search) return search_run(registries, options, std::move(recipe));
   if (options.serve) {
-    TrainerConfig config = recipe.resolved(registries);
-    config.kernels.clear();  // they were made for the calls of training, as in inference_recipe()
+    recipe.inference = true;
+    const TrainerConfig config = recipe.resolved(registries);
     const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
     return plan_serving(config, options.engine, registries, device->info(), options.json);
   }

@@ -19,13 +19,10 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
   const Plan& plan = serving.plan;
   for (const std::string& note : plan.notes) say_note(note);
   const std::int64_t tokens = runner.pages * runner.page_size;
-  std::int64_t cache_bytes = 0;
-  for (const auto& [name, bytes] : plan.memory)
-    if (name == "cache") cache_bytes = bytes;
-  const std::int64_t page_bytes = cache_bytes / runner.pages, available = memory_limit(device),
-                     other_bytes = plan.peak_bytes - cache_bytes;
+  const std::int64_t cache_bytes = plan.memory.at("cache"), page_bytes = cache_bytes / runner.pages,
+                     other_bytes = plan.peak_bytes - cache_bytes, available = memory_limit(device);
   // What the pools round up to is less than a page.
-  const std::int64_t most_pages =
+  const std::int64_t max_pages =
       available > 0 && page_bytes > 0 ? std::max<std::int64_t>((available - other_bytes) / page_bytes, 0) : 0;
   const bool fits = available <= 0 || plan.peak_bytes <= available;
   const auto seconds = [&](std::int64_t count) {
@@ -45,7 +42,7 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
                                                {"pages", runner.pages},
                                                {"cache_tokens", tokens},
                                                {"bytes_per_page", page_bytes},
-                                               {"most_pages", most_pages},
+                                               {"max_pages", max_pages},
                                                {"batch_invariant", serving.batch_dependence.empty()},
                                                {"batch_dependence", serving.batch_dependence},
                                                {"peak_bytes", plan.peak_bytes},
@@ -68,9 +65,9 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
     fmt::print("{}", memory_text(plan, device));
     fmt::print("cache       {} pages of {} tokens hold {} tokens, {} a token{}\n", runner.pages,
                runner.page_size, tokens, readable_bytes(page_bytes / runner.page_size),
-               most_pages > 0 ? fmt::format("; {} pages, {} tokens, would fit", most_pages,
-                                            most_pages * runner.page_size)
-                              : "");
+               max_pages > 0
+                   ? fmt::format("; {} pages, {} tokens, would fit", max_pages, max_pages * runner.page_size)
+                   : "");
     fmt::print("{}", kernels_text(plan));
   }
   std::fflush(stdout);

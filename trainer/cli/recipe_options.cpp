@@ -361,6 +361,7 @@ std::string RecipeOptions::located(const std::string& message, const Registries&
 TrainerConfig RecipeOptions::resolved(const Registries& registries,
                                       const std::function<void(const std::string&)>& note) const {
   TrainerConfig tree = recipe_tree(registries);
+  if (inference) tree.kernels.clear();
   const TrainerConfig asked = tree;
   HardwareRequest request = hardware;
   for (const Assignment& one : assignments()) request.fixed.push_back(one.path);

@@ -23,6 +23,9 @@ struct RecipeOptions {
   std::uint64_t memory = 0;                  // bytes; 0 = the recipe's
   HardwareRequest hardware;
   bool tuned = false;  // choose kernels as `meshloom bench tune` measured them
+  // Drops the recipe's kernel rules before hardware rules are applied, as inference_recipe() does: they were made for the calls
+  // of training. No option sets it.
+  bool inference = false;
 
   void add_to(CLI::App& command);
   // Adds the options for the checkpoint to start from, the data, and the length of the run.

@@ -142,9 +142,8 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
              std::chrono::duration<double>(std::chrono::steady_clock::now() - begun).count(),
              options.engine.max_sequences, model.engine->max_length(),
              dependence.empty() ? ", batch-invariant" : "");
-  if (const std::string& why = model.engine->batch_dependence();
-      !why.empty() && !options.engine.batch_invariant)
-    say_note("log-probabilities can depend on what else runs, in their last digits: " + why);
+  if (!dependence.empty() && !options.engine.batch_invariant)
+    say_note("log-probabilities can depend on what else runs, in their last digits: " + dependence);
   std::fflush(stdout);
 }
 

@@ -83,7 +83,8 @@ using RequestId = std::uint64_t;
 class EngineClient {
  public:
   virtual ~EngineClient() = default;
-  // Throws Error for a request that never fits or is invalid, and EngineBusy. Events may come before it returns.
+  // Throws Error for a request that never fits or is invalid, EngineBusy, and hal::DeviceLost once the device is gone. Events may
+  // come before it returns.
   virtual RequestId submit(Request request) = 0;
   // Ends a request before the next step; one that has ended is ignored.
   virtual void cancel(RequestId id) = 0;

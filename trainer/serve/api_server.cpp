@@ -166,7 +166,7 @@ class ApiServer::Impl {
     if (const std::string* id = request.header("x-request-id"); id && id->size() <= 256)
       head.headers.emplace_back("x-request-id", *id);
     std::make_shared<Generation>(
-        std::move(asked), Generation::Surroundings{*model_, *texts_, metrics_, http_.post(), options_.lost},
+        std::move(asked), Generation::Dependencies{*model_, *texts_, metrics_, http_.post(), options_.lost},
         std::move(reply), std::move(head))
         ->begin();
   }

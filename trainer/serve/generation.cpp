@@ -45,7 +45,7 @@ class Generation::Events : public RequestEvents {
  private:
   template <typename Call>
   void post(Call call) {
-    generation_->around_.post([generation = generation_, choice = choice_, call = std::move(call)] {
+    generation_->dependencies_.post([generation = generation_, choice = choice_, call = std::move(call)] {
       generation->guard([&] { call(*generation, generation->choices_[choice]); });
     });
   }
@@ -55,13 +55,13 @@ class Generation::Events : public RequestEvents {
   std::shared_ptr<std::atomic<bool>> enough_;
 };
 
-Generation::Generation(ApiRequest request, Surroundings surroundings, std::shared_ptr<HttpReply> reply,
+Generation::Generation(ApiRequest request, Dependencies dependencies, std::shared_ptr<HttpReply> reply,
                        HttpResponse head)
     : request_(std::move(request)),
-      around_(std::move(surroundings)),
+      dependencies_(std::move(dependencies)),
       reply_(std::move(reply)),
       head_response_(std::move(head)),
-      head_{request_.chat, random_id(request_.chat ? "chatcmpl" : "cmpl"), around_.model.name,
+      head_{request_.chat, random_id(request_.chat ? "chatcmpl" : "cmpl"), dependencies_.model.name,
             std::time(nullptr)},
       begun_(std::chrono::steady_clock::now()) {}
 
@@ -75,7 +75,7 @@ void Generation::begin() {
     throw ApiError(429, fmt::format("the server is busy: {}", busy.what()), {}, "server_busy");
   } catch (const hal::DeviceLost& lost) {
     abandon();
-    if (around_.lost) around_.lost(lost.what());
+    if (dependencies_.lost) dependencies_.lost(lost.what());
     throw ApiError(503, lost.what(), {}, "device_lost");
   } catch (const Error& error) {
     abandon();
@@ -84,7 +84,7 @@ void Generation::begin() {
   reply_->when_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock(); self && !self->over_) {
       for (Choice& choice : self->choices_)
-        if (!choice.ended) self->around_.metrics.finished("abort");
+        if (!choice.ended) self->dependencies_.metrics.finished("abort");
       self->abandon();
     }
   });
@@ -92,7 +92,7 @@ void Generation::begin() {
     head_response_.type = "text/event-stream; charset=utf-8";
     head_response_.headers.emplace_back("Cache-Control", "no-cache");
     reply_->start(head_response_);
-    around_.metrics.responded(200);
+    dependencies_.metrics.responded(200);
   }
   for (Choice& choice : choices_) {
     if (request_.stream && request_.chat) send_event(role_chunk_json(head_, choice.part.index));
@@ -108,7 +108,7 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
   const std::vector<std::int32_t>& tokens = request_.prompts[prompt];
   // An answer is a text of its own, a completion continues the prompt's.
   choice.stream = std::make_unique<TextStream>(
-      *around_.model.tokenizer, request_.chat ? std::span<const std::int32_t>() : std::span(tokens),
+      *dependencies_.model.tokenizer, request_.chat ? std::span<const std::int32_t>() : std::span(tokens),
       request_.stop);
   choice.usage.prompt_tokens = static_cast<std::int64_t>(tokens.size());
   Request request;
@@ -116,12 +116,12 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
   request.sampler = request_.sampler;
   // Choices differ by their seeds; prompts that are alike have the same choices where the client gave the seed.
   request.sampler.seed += static_cast<std::uint64_t>(request_.seeded ? k : choice.part.index);
-  request.max_tokens = request_.tokens_after(prompt, *around_.model.engine);
+  request.max_tokens = request_.tokens_after(prompt, *dependencies_.model.engine);
   request.end_tokens = request_.ends;
   request.top = request_.logprobs.value_or(0);
   request.score_prompt = request_.echo && request_.logprobs;
   request.events = std::make_shared<Events>(shared_from_this(), choices_.size(), choice.enough);
-  choice.id = around_.model.engine->submit(std::move(request));
+  choice.id = dependencies_.model.engine->submit(std::move(request));
   choices_.push_back(std::move(choice));
 }
 
@@ -145,7 +145,7 @@ void Generation::echo(Choice& choice, std::span<const TokenScore> scores) {
       scored.logprob = scores[i - 1].logprob;
       scored.top = scores[i - 1].top;
     }
-    choice.offset += around_.texts.of(tokens[i]).characters();
+    choice.offset += dependencies_.texts.of(tokens[i]).characters();
     choice.part.scores->push_back(std::move(scored));
   }
   if (request_.stream) send_part(choice);
@@ -154,20 +154,20 @@ void Generation::echo(Choice& choice, std::span<const TokenScore> scores) {
 void Generation::token(Choice& choice, const TokenScore& score, Time time) {
   if (over_ || choice.ended || choice.stream->stopped()) return;
   if (choice.last == Time())
-    around_.metrics.first_token.observe(seconds(time - begun_));
+    dependencies_.metrics.first_token.observe(seconds(time - begun_));
   else
-    around_.metrics.between_tokens.observe(seconds(time - choice.last));
+    dependencies_.metrics.between_tokens.observe(seconds(time - choice.last));
   choice.last = time;
   ++choice.usage.completion_tokens;
   if (std::find(request_.ends.begin(), request_.ends.end(), score.id) != request_.ends.end()) return;
   if (request_.logprobs) {
     choice.part.scores->push_back({score.id, score.logprob, score.top, choice.offset});
-    choice.offset += around_.texts.of(score.id).characters();
+    choice.offset += dependencies_.texts.of(score.id).characters();
   }
   text(choice, choice.stream->add(score.id));
   if (choice.stream->stopped()) {
     *choice.enough = true;
-    around_.model.engine->cancel(choice.id);
+    dependencies_.model.engine->cancel(choice.id);
   } else if (request_.stream && !choice.part.text.empty()) {
     send_part(choice);
   }
@@ -187,11 +187,11 @@ void Generation::finish(Choice& choice, FinishReason reason, const Usage& usage,
   choice.usage.cached_tokens = usage.cached_tokens;
   if (!choice.stream->stopped()) {
     if (reason == FinishReason::error) {
-      around_.metrics.finished("error");
+      dependencies_.metrics.finished("error");
       return fail(ApiError(500, "the engine failed: " + error, {}, "engine_error"));
     }
     if (reason == FinishReason::cancelled || reason == FinishReason::deadline) {
-      around_.metrics.finished("abort");
+      dependencies_.metrics.finished("abort");
       return fail(
           ApiError(503, fmt::format("the request was ended: {}", to_string(reason)), {}, "request_ended"));
     }
@@ -200,8 +200,8 @@ void Generation::finish(Choice& choice, FinishReason reason, const Usage& usage,
   }
   choice.ended = true;
   choice.part.finish_reason = reason == FinishReason::length && !choice.stream->stopped() ? "length" : "stop";
-  around_.metrics.finished(choice.part.finish_reason);
-  around_.metrics.whole_request.observe(seconds(std::chrono::steady_clock::now() - begun_));
+  dependencies_.metrics.finished(choice.part.finish_reason);
+  dependencies_.metrics.whole_request.observe(seconds(std::chrono::steady_clock::now() - begun_));
   if (request_.stream) send_part(choice);
   if (++ended_ == choices_.size()) complete();
 }
@@ -228,8 +228,8 @@ void Generation::complete() {
   }
   std::vector<ChoicePart> parts;
   for (Choice& choice : choices_) parts.push_back(std::move(choice.part));
-  head_response_.body = dumped(response_json(head_, parts, total(), around_.texts));
-  around_.metrics.responded(200);
+  head_response_.body = dumped(response_json(head_, parts, total(), dependencies_.texts));
+  dependencies_.metrics.responded(200);
   reply_->send(std::move(head_response_));
 }
 
@@ -237,7 +237,7 @@ void Generation::abandon() {
   over_ = true;
   for (Choice& choice : choices_) {
     *choice.enough = true;
-    if (!choice.ended) around_.model.engine->cancel(choice.id);
+    if (!choice.ended) dependencies_.model.engine->cancel(choice.id);
   }
 }
 
@@ -245,7 +245,7 @@ void Generation::fail(const ApiError& error) {
   if (over_) return;
   abandon();
   if (!request_.stream) {
-    around_.metrics.responded(error.status);
+    dependencies_.metrics.responded(error.status);
     return reply_->send(error_response(error));
   }
   reply_->write("data: " + error_json(error) + "\n\n");
@@ -254,7 +254,7 @@ void Generation::fail(const ApiError& error) {
 }
 
 void Generation::send_part(Choice& choice) {
-  ResponseJson json = chunk_json(head_, choice.part, around_.texts);
+  ResponseJson json = chunk_json(head_, choice.part, dependencies_.texts);
   if (request_.usage_in_chunks)
     json["usage"] = usage_json(choice.usage);
   else if (request_.usage_at_end)

@@ -20,7 +20,7 @@ namespace meshloom::trainer {
 // Of the server's thread; the engine's events are posted to it.
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
-  struct Surroundings {
+  struct Dependencies {
     const ServedModel& model;
     const TokenTexts& texts;
     Metrics& metrics;
@@ -28,7 +28,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::function<void(const std::string&)> lost;  // ApiServerOptions::lost
   };
   // `head` has the headers of the response.
-  Generation(ApiRequest request, Surroundings surroundings, std::shared_ptr<HttpReply> reply,
+  Generation(ApiRequest request, Dependencies dependencies, std::shared_ptr<HttpReply> reply,
              HttpResponse head);
   // Submits every choice. Throws ApiError when the engine refuses one; then none runs.
   void begin();
@@ -66,7 +66,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void guard(const std::function<void()>& call);
 
   const ApiRequest request_;
-  const Surroundings around_;
+  const Dependencies dependencies_;
   const std::shared_ptr<HttpReply> reply_;
   HttpResponse head_response_;
   ResponseHead head_;

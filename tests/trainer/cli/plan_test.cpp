@@ -66,7 +66,7 @@ TEST(Plan, OfServingSaysWhatFits) {
   EXPECT_EQ(served["cache_tokens"], 624);
   EXPECT_EQ(served["step_tokens"], nlohmann::json({1, 2, 4, 8, 16, 24}));
   const std::int64_t cache = served["memory"]["cache"], peak = served["peak_bytes"],
-                     most = served["most_pages"];
+                     max_pages = served["max_pages"];
   EXPECT_GT(cache, 0);
   EXPECT_EQ(served["fits"], true);
   // As many pages as it says fit, and one more does not.
@@ -76,9 +76,9 @@ TEST(Plan, OfServingSaysWhatFits) {
                     std::to_string(count));
   };
   const nlohmann::json within = plan(limited);
-  EXPECT_LT(within["most_pages"].get<std::int64_t>(), most);
-  EXPECT_EQ(pages(within["most_pages"]).code, 0);
-  const Outcome beyond = pages(within["most_pages"].get<std::int64_t>() + 2);
+  EXPECT_LT(within["max_pages"].get<std::int64_t>(), max_pages);
+  EXPECT_EQ(pages(within["max_pages"]).code, 0);
+  const Outcome beyond = pages(within["max_pages"].get<std::int64_t>() + 2);
   EXPECT_EQ(beyond.code, 2);
   EXPECT_NE(beyond.err.find("out of memory"), std::string::npos) << beyond.err;
   EXPECT_NE(beyond.out.find("would fit"), std::string::npos) << beyond.out;

@@ -76,7 +76,7 @@ TEST(EngineScores, AreTheLogProbabilitiesOfOneForwardPass) {
   request.score_prompt = true;
   request.sampler = {
       .temperature = 0.7, .logit_bias = {{7, 20.0}}, .seed = 3};  // which scores do not know of
-  const std::shared_ptr<Heard> other = send(engine, greedy(20, 9, 2)), heard = send(engine, request);
+  const std::shared_ptr<RecordedEvents> other = send(engine, greedy(20, 9, 2)), heard = send(engine, request);
   finish_all(engine);
   EXPECT_EQ(heard->reason(), FinishReason::length);
   EXPECT_EQ(heard->prompts, 1);
@@ -107,8 +107,8 @@ TEST(EngineScores, OfAPromptAlone) {
   Engine engine = model.engine({.max_sequences = 2, .page_size = 4});
   Request whole = greedy(64, 0), one = greedy(1, 0), none = greedy(5, 0);
   whole.score_prompt = one.score_prompt = true;
-  const std::shared_ptr<Heard> longest = send(engine, whole), shortest = send(engine, one),
-                               nothing = send(engine, none);
+  const std::shared_ptr<RecordedEvents> longest = send(engine, whole), shortest = send(engine, one),
+                                        nothing = send(engine, none);
   finish_all(engine);
   for (const auto& heard : {longest, shortest, nothing}) {
     EXPECT_EQ(heard->reason(), FinishReason::length);
@@ -124,7 +124,7 @@ TEST(EngineScores, OfAPromptAlone) {
 TEST(EngineRequests, EndAtAnEndTokenAtTheirLengthAndWhenTold) {
   TinyModel model;
   Engine engine = model.engine({.max_sequences = 4, .page_size = 4});
-  const std::shared_ptr<Heard> plain = send(engine, greedy(6, 20));
+  const std::shared_ptr<RecordedEvents> plain = send(engine, greedy(6, 20));
   finish_all(engine);
   const std::vector<std::int32_t> ids = plain->ids();
   ASSERT_EQ(ids.size(), 20u);
@@ -135,9 +135,10 @@ TEST(EngineRequests, EndAtAnEndTokenAtTheirLengthAndWhenTold) {
   Request ends = greedy(6, 20);
   ends.end_tokens = {ids[4]};
   const auto first = static_cast<std::size_t>(std::find(ids.begin(), ids.end(), ids[4]) - ids.begin());
-  const std::shared_ptr<Heard> ended = send(engine, ends), told = send(engine, greedy(6, 20));
+  const std::shared_ptr<RecordedEvents> ended = send(engine, ends), told = send(engine, greedy(6, 20));
   told->each = [&](std::int32_t) { return told->tokens.size() < 3; };
-  const std::shared_ptr<Heard> endless = send(engine, greedy(6, std::numeric_limits<std::int64_t>::max()));
+  const std::shared_ptr<RecordedEvents> endless =
+      send(engine, greedy(6, std::numeric_limits<std::int64_t>::max()));
   finish_all(engine);
   EXPECT_EQ(ended->reason(), FinishReason::stop);
   EXPECT_EQ(ended->ids(), std::vector(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(first) + 1));
@@ -178,7 +179,7 @@ TEST(EngineRequests, AreRefusedWhereTheyNeverFit) {
 TEST(EngineRequests, AreRefusedWhenTooManyWait) {
   TinyModel model;
   Engine engine = model.engine({.max_sequences = 2, .page_size = 8, .max_waiting = 1});
-  std::vector<std::shared_ptr<Heard>> heard;
+  std::vector<std::shared_ptr<RecordedEvents>> heard;
   for (int i = 0; i < 3; ++i) heard.push_back(send(engine, greedy(3, 4)));
   EXPECT_THROW(send(engine, greedy(3, 4)), EngineBusy);
   EXPECT_EQ(engine.counters().waiting, 3);
@@ -196,9 +197,9 @@ TEST(EngineRequests, AreCancelled) {
   TinyModel model;
   Engine engine = model.engine({.max_sequences = 2, .page_size = 4});
   RequestId first = 0, waiting = 0;
-  const std::shared_ptr<Heard> running = send(engine, greedy(9, 40), &first),
-                               stays = send(engine, greedy(3, 5)),
-                               third = send(engine, greedy(3, 5), &waiting);
+  const std::shared_ptr<RecordedEvents> running = send(engine, greedy(9, 40), &first),
+                                        stays = send(engine, greedy(3, 5)),
+                                        third = send(engine, greedy(3, 5), &waiting);
   running->each = [&](std::int32_t) {
     if (running->tokens.size() == 2) engine.cancel(first);  // from within
     return true;
@@ -222,7 +223,7 @@ TEST(EngineRequests, AreCancelled) {
 
 TEST(EngineRequests, AreCancelledWhenTheEngineEnds) {
   TinyModel model;
-  std::vector<std::shared_ptr<Heard>> heard;
+  std::vector<std::shared_ptr<RecordedEvents>> heard;
   {
     Engine engine = model.engine({.max_sequences = 2, .page_size = 4});
     for (int i = 0; i < 3; ++i) heard.push_back(send(engine, greedy(3, 5)));
@@ -239,8 +240,8 @@ TEST(EngineRequests, EndAtTheirDeadline) {
   late.deadline = Clock::now();
   runs.deadline = Clock::now() + std::chrono::milliseconds(300);
   early.deadline = Clock::now() + std::chrono::hours(1);
-  const std::shared_ptr<Heard> passed = send(engine, late), running = send(engine, runs),
-                               in_time = send(engine, early);
+  const std::shared_ptr<RecordedEvents> passed = send(engine, late), running = send(engine, runs),
+                                        in_time = send(engine, early);
   running->each = [&](std::int32_t) {
     std::this_thread::sleep_until(*runs.deadline);
     return true;
@@ -262,12 +263,12 @@ TEST(EngineRequests, AreCounted) {
   engine.step();
   EXPECT_EQ(engine.counters().pages_in_use, 3);
   finish_all(engine);
-  const std::shared_ptr<Heard> again = send(engine, greedy(10, 3));
+  const std::shared_ptr<RecordedEvents> again = send(engine, greedy(10, 3));
   finish_all(engine);
   EXPECT_EQ(again->usage.cached_tokens, 8);
   Request scored = greedy(10, 3);
   scored.score_prompt = true;
-  const std::shared_ptr<Heard> third = send(engine, scored);
+  const std::shared_ptr<RecordedEvents> third = send(engine, scored);
   finish_all(engine);
   EXPECT_EQ(third->usage.cached_tokens, 0);
   EXPECT_EQ(third->ids(), again->ids());
@@ -303,7 +304,7 @@ TEST(EngineRequests, ArePenalizedForTheirOwnText) {
   std::fill(often.prompt.begin(), often.prompt.end(), 5);
   often.sampler.logit_bias = {{5, 1000.0}, {6, 980.0}};
   often.sampler.frequency_penalty = 2;
-  const std::shared_ptr<Heard> distinct = send(engine, once), repeats = send(engine, often);
+  const std::shared_ptr<RecordedEvents> distinct = send(engine, once), repeats = send(engine, often);
   finish_all(engine);
   std::set<std::int32_t> all = given;
   for (const std::int32_t id : distinct->ids()) EXPECT_TRUE(all.insert(id).second) << id;
@@ -354,9 +355,9 @@ TEST(EngineErrors, OfTheDeviceEndTheRequestsOfTheStep) {
   FailingDevice device(inference_registry().open("cpu"));
   Engine engine(model.config, {.max_sequences = 2, .page_size = 4}, device, inference_catalog(),
                 model.weights);
-  const std::shared_ptr<Heard> alone = send(engine, greedy(3, 5, 9));
+  const std::shared_ptr<RecordedEvents> alone = send(engine, greedy(3, 5, 9));
   finish_all(engine);
-  std::vector<std::shared_ptr<Heard>> heard;
+  std::vector<std::shared_ptr<RecordedEvents>> heard;
   for (int i = 0; i < 2; ++i) heard.push_back(send(engine, greedy(3, 5, 7)));
   heard.push_back(send(engine, greedy(3, 5, 9)));
   engine.step();
@@ -391,20 +392,20 @@ TEST(EngineErrors, OfTheSamplerEndTheirRequest) {
   for (std::int32_t& token : request.prompt)
     if (token == poison) token = 0;
   request.sampler.logit_bias = {{poison, -1e9}};
-  const std::shared_ptr<Heard> alone = send(engine, request);
+  const std::shared_ptr<RecordedEvents> alone = send(engine, request);
   finish_all(engine);
   Request poisoned = request;
   poisoned.prompt[3] = poison;
   poisoned.prompt.resize(13);
   for (int i = 0; i < 4; ++i) {
-    const std::shared_ptr<Heard> bad = send(engine, poisoned), good = send(engine, request);
+    const std::shared_ptr<RecordedEvents> bad = send(engine, poisoned), good = send(engine, request);
     finish_all(engine);
     EXPECT_EQ(bad->reason(), FinishReason::error);
     EXPECT_THAT(bad->error, HasSubstr("at least one logit must be finite"));
     EXPECT_EQ(good->reason(), FinishReason::length);
     EXPECT_EQ(good->ids(), alone->ids());
     request.prompt[0] += 1;  // pages that are not found
-    const std::shared_ptr<Heard> other = send(engine, request);
+    const std::shared_ptr<RecordedEvents> other = send(engine, request);
     finish_all(engine);
     EXPECT_EQ(other->reason(), FinishReason::length);
     request.prompt[0] -= 1;
@@ -418,7 +419,7 @@ TEST(EngineThreads, ManySubmitAndCancelWhileOneRuns) {
       model.engine({.max_sequences = 6, .step_tokens = 32, .page_size = 4, .pages = 40, .max_waiting = 0});
   std::vector<std::vector<std::int32_t>> expected;
   for (std::uint64_t seed = 0; seed < 5; ++seed) {
-    const std::shared_ptr<Heard> heard = send(engine, greedy(10, 12, seed));
+    const std::shared_ptr<RecordedEvents> heard = send(engine, greedy(10, 12, seed));
     finish_all(engine);
     expected.push_back(heard->ids());
   }
@@ -431,7 +432,7 @@ TEST(EngineThreads, ManySubmitAndCancelWhileOneRuns) {
         for (int i = 0; i < kRequests; ++i) {
           const auto seed = static_cast<std::uint64_t>((t + i) % 5);
           RequestId id = 0;
-          std::shared_ptr<Heard> heard;
+          std::shared_ptr<RecordedEvents> heard;
           while (!heard) {
             try {
               heard = send(engine, greedy(10, 12, seed), &id);

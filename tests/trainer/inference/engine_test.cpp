@@ -61,7 +61,7 @@ std::vector<Request> mixed_requests(int count) {
 }
 
 struct Outcome {
-  std::vector<std::shared_ptr<Heard>> heard;
+  std::vector<std::shared_ptr<RecordedEvents>> heard;
   EngineCounters counters;
 };
 
@@ -100,7 +100,7 @@ void compare(const std::string& name, const Outcome& expected, const Outcome& fo
   ASSERT_EQ(expected.heard.size(), found.heard.size());
   for (std::size_t r = 0; r < expected.heard.size(); ++r) {
     SCOPED_TRACE("request " + std::to_string(r));
-    Heard &a = *expected.heard[r], &b = *found.heard[r];
+    RecordedEvents &a = *expected.heard[r], &b = *found.heard[r];
     ASSERT_EQ(a.reason(), b.reason()) << a.error << b.error;
     EXPECT_EQ(b.reason(), FinishReason::length) << b.error;
     EXPECT_EQ(b.ends, 1);
@@ -203,7 +203,7 @@ TEST(Engine, WritesWhatTheGeneratorWrites) {
     plain.max_tokens =
         std::min<std::int64_t>(plain.max_tokens, kLongest - static_cast<std::int64_t>(plain.prompt.size()));
     if (plain.sampler.repetition_penalty != 1) plain.sampler = {.temperature = 1, .seed = 4};
-    const std::shared_ptr<Heard> heard = send(engine, plain);
+    const std::shared_ptr<RecordedEvents> heard = send(engine, plain);
     finish_all(engine);
     std::vector<std::int32_t> text = plain.prompt;
     for (const std::int32_t id : heard->ids()) text.push_back(id);

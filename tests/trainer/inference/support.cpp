@@ -70,17 +70,18 @@ TinyModel::TinyModel(const std::string& id)
 
 void TinyModel::poison(std::int32_t token) { weights = random_weights(config, token); }
 
-void Heard::on_prompt(std::span<const trainer::TokenScore> scores) {
+void RecordedEvents::on_prompt(std::span<const trainer::TokenScore> scores) {
   ++prompts;
   prompt.assign(scores.begin(), scores.end());
 }
 
-bool Heard::on_token(const trainer::TokenScore& token) {
+bool RecordedEvents::on_token(const trainer::TokenScore& token) {
   tokens.push_back(token);
   return !each || each(token.id);
 }
 
-void Heard::on_finish(trainer::FinishReason reason, const trainer::Usage& used, const std::string& message) {
+void RecordedEvents::on_finish(trainer::FinishReason reason, const trainer::Usage& used,
+                               const std::string& message) {
   const std::lock_guard lock(mutex_);
   ++ends;
   usage = used;
@@ -89,21 +90,22 @@ void Heard::on_finish(trainer::FinishReason reason, const trainer::Usage& used, 
   ended_.notify_all();
 }
 
-trainer::FinishReason Heard::reason() {
+trainer::FinishReason RecordedEvents::reason() {
   std::unique_lock lock(mutex_);
   ended_.wait(lock, [&] { return reason_.has_value(); });
   return *reason_;
 }
 
-std::vector<std::int32_t> Heard::ids() {
+std::vector<std::int32_t> RecordedEvents::ids() {
   reason();
   std::vector<std::int32_t> ids;
   for (const trainer::TokenScore& token : tokens) ids.push_back(token.id);
   return ids;
 }
 
-std::shared_ptr<Heard> send(trainer::EngineClient& engine, trainer::Request request, trainer::RequestId* id) {
-  auto heard = std::make_shared<Heard>();
+std::shared_ptr<RecordedEvents> send(trainer::EngineClient& engine, trainer::Request request,
+                                     trainer::RequestId* id) {
+  auto heard = std::make_shared<RecordedEvents>();
   request.events = heard;
   const trainer::RequestId given = engine.submit(std::move(request));
   if (id) *id = given;

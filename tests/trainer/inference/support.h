@@ -39,7 +39,7 @@ class TinyModel {
 };
 
 // What became of a request. Safe from any thread.
-class Heard : public trainer::RequestEvents {
+class RecordedEvents : public trainer::RequestEvents {
  public:
   // Called with each token; false ends the request.
   std::function<bool(std::int32_t)> each;
@@ -66,8 +66,8 @@ class Heard : public trainer::RequestEvents {
 };
 
 // Submits and returns what will hear of it.
-std::shared_ptr<Heard> send(trainer::EngineClient& engine, trainer::Request request,
-                            trainer::RequestId* id = nullptr);
+std::shared_ptr<RecordedEvents> send(trainer::EngineClient& engine, trainer::Request request,
+                                     trainer::RequestId* id = nullptr);
 // Steps until there is nothing to do.
 void finish_all(trainer::Engine& engine);
 

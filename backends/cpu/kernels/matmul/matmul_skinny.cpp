@@ -81,7 +81,7 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
 template <class Of, int M>
 void DotRows(std::int64_t n, std::int64_t k, const float* a, std::int64_t a_row, const typename Of::T* b,
              std::int64_t b_row, float* out, std::int64_t stride) {
-  constexpr int kRows = M == 1 ? 6 : M == 2 ? 4 : 2;  // as many sums as fit sixteen registers
+  constexpr int kRows = M == 1 ? 6 : M == 2 ? 4 : 2;  // sums for which sixteen registers suffice
   std::int64_t j = 0;
   for (; j + kRows <= n; j += kRows) Dots<Of, M, kRows>(k, a, a_row, b + j * b_row, b_row, out + j, stride);
   for (; j < n; ++j) Dots<Of, M, 1>(k, a, a_row, b + j * b_row, b_row, out + j, stride);
