@@ -104,6 +104,32 @@ std::vector<StepGroup> group(const StepReport& report, const std::vector<std::st
   return result;
 }
 
+std::vector<StepCall> step_calls(const kernels::Program& program, const kernels::Catalog& catalog,
+                                 std::int64_t times) {
+  std::vector<StepCall> calls;
+  for (const kernels::Call& call : program.calls) {
+    const kernels::Contract& contract = catalog.contract(call.op);
+    if (contract.view) continue;
+    const kernels::CallTypes types(program, call);
+    const kernels::CallView view = types.view(call);
+    StepCall& entry = calls.emplace_back();
+    entry.op = call.op;
+    entry.variant = call.choice->variant->name;
+    entry.key = trainer::measured_key(kernels::call_text(call.op, types.inputs, call.attrs), *call.choice);
+    entry.measured = trainer::measured_call(view, *call.choice);
+    entry.phase = to_string(call.phase);
+    entry.path = call.path;
+    entry.tag = call.outputs.empty() ? "" : program.value(call.outputs.front()).tag;
+    for (const kernels::TensorType& type : types.inputs)
+      entry.shape += (entry.shape.empty() ? "" : ", ") + to_string(type);
+    if (!types.inputs.empty()) entry.dtype = hal::to_string(types.inputs.front().dtype);
+    entry.flops = contract.flops(view);
+    entry.bytes = contract.bytes(view);
+    entry.times = times;
+  }
+  return calls;
+}
+
 void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::Device& device,
                const kernels::Catalog& catalog, int steps, const std::function<bool()>& stopped,
                const std::function<void(int, int, const std::string&)>& progress, StepReport& report) {
@@ -114,27 +140,8 @@ void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::De
   for (const trainer::UpdateStep& part : update) {
     const trainer::PlannedProgram& whole = plan.steps.at(part.step);
     if (whole.on_host) continue;  // it has no time of the device
-    for (std::size_t i = 0; i < whole.program.calls.size(); ++i) {
-      const kernels::Call& call = whole.program.calls[i];
-      const kernels::Contract& contract = catalog.contract(call.op);
-      if (contract.view) continue;
-      const kernels::CallTypes types(whole.program, call);
-      const kernels::CallView view = types.view(call);
-      StepCall& entry = report.calls.emplace_back();
-      entry.op = call.op;
-      entry.variant = call.choice->variant->name;
-      entry.key = trainer::measured_key(kernels::call_text(call.op, types.inputs, call.attrs), *call.choice);
-      entry.measured = trainer::measured_call(view, *call.choice);
-      entry.phase = to_string(call.phase);
-      entry.path = call.path;
-      entry.tag = call.outputs.empty() ? "" : whole.program.value(call.outputs.front()).tag;
-      for (const kernels::TensorType& type : types.inputs)
-        entry.shape += (entry.shape.empty() ? "" : ", ") + to_string(type);
-      if (!types.inputs.empty()) entry.dtype = hal::to_string(types.inputs.front().dtype);
-      entry.flops = contract.flops(view);
-      entry.bytes = contract.bytes(view);
-      entry.times = part.times;
-    }
+    std::vector<StepCall> calls = step_calls(whole.program, catalog, part.times);
+    std::move(calls.begin(), calls.end(), std::back_inserter(report.calls));
   }
   trainer::Session session(device, catalog, std::move(plan));
   trainer::initialize(session, static_cast<std::uint64_t>(config.seed));
@@ -190,6 +197,13 @@ std::string to_text(const StepReport& report, const std::vector<std::string>& by
   text += fmt::format(
       "its {} calls  {} together by the device's clock, one after another, {:.0f}% of the whole step\n\n",
       count, seconds_text(kernels), 100 * kernels / wall.median);
+  text += groups_text(report, by);
+  if (report.stopped) text += "stopped: fewer steps than requested\n";
+  return text;
+}
+
+std::string groups_text(const StepReport& report, const std::vector<std::string>& by) {
+  const double kernels = report.kernel_seconds();
   std::vector<std::vector<std::string>> rows{by};
   std::vector<bool> left(by.size(), true);
   for (const char* name : {"calls", "time", "share", "GFLOP/s", "GB/s", "peak", "bandwidth"}) {
@@ -211,9 +225,21 @@ std::string to_text(const StepReport& report, const std::vector<std::string>& by
                                              : 0));
     rows.push_back(std::move(row));
   }
-  text += table(rows, left);
-  if (report.stopped) text += "stopped: fewer steps than requested\n";
-  return text;
+  return table(rows, left);
+}
+
+Json groups_json(const StepReport& report, const std::vector<std::string>& by) {
+  Json groups = Json::array();
+  for (const StepGroup& group : group(report, by)) {
+    Json item;
+    for (std::size_t i = 0; i < by.size(); ++i) item[by[i]] = group.key[i];
+    item["calls"] = group.calls;
+    item["seconds"] = group.seconds;
+    item["flops"] = group.flops;
+    item["bytes"] = group.bytes;
+    groups.push_back(std::move(item));
+  }
+  return groups;
 }
 
 std::string to_json(const StepReport& report, const std::vector<std::string>& by) {
@@ -234,16 +260,7 @@ std::string to_json(const StepReport& report, const std::vector<std::string>& by
                       {"max_reached", report.ceilings.max_reached},
                       {"bytes_per_second", report.ceilings.bytes_per_second}};
   json["stopped"] = report.stopped;
-  json["groups"] = Json::array();
-  for (const StepGroup& group : group(report, by)) {
-    Json item;
-    for (std::size_t i = 0; i < by.size(); ++i) item[by[i]] = group.key[i];
-    item["calls"] = group.calls;
-    item["seconds"] = group.seconds;
-    item["flops"] = group.flops;
-    item["bytes"] = group.bytes;
-    json["groups"].push_back(item);
-  }
+  json["groups"] = groups_json(report, by);
   json["calls"] = Json::array();
   for (const StepCall& call : report.calls) {
     const Summary summary = summarize(call.seconds);

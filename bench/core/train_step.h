@@ -3,12 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <nlohmann/json_fwd.hpp>
 #include <string>
 #include <vector>
 
 #include "bench/core/report.h"
 #include "bench/measure/statistics.h"
 #include "hal/device.h"
+#include "kernels/core/catalog.h"
 #include "trainer/compose/cost/measured_times.h"
 #include "trainer/compose/plan.h"
 #include "trainer/config/trainer_config.h"
@@ -45,6 +47,10 @@ struct StepReport {
   double peak_seconds() const;
 };
 
+// The calls of a program that run kernels, each of which runs `times` times in a step.
+std::vector<StepCall> step_calls(const kernels::Program& program, const kernels::Catalog& catalog,
+                                 std::int64_t times);
+
 // Calls with equal values of the fields by which the step is broken down.
 struct StepGroup {
   std::vector<std::string> key;
@@ -61,6 +67,10 @@ std::vector<StepGroup> group(const StepReport& report, const std::vector<std::st
 void run_steps(const trainer::TrainerConfig& config, trainer::Plan plan, hal::Device& device,
                const kernels::Catalog& catalog, int steps, const std::function<bool()>& stopped,
                const std::function<void(int, int, const std::string&)>& progress, StepReport& report);
+
+// The groups as a table, and as a JSON list.
+std::string groups_text(const StepReport& report, const std::vector<std::string>& by);
+nlohmann::ordered_json groups_json(const StepReport& report, const std::vector<std::string>& by);
 
 std::string to_text(const StepReport& report, const std::vector<std::string>& by);
 std::string to_json(const StepReport& report, const std::vector<std::string>& by);

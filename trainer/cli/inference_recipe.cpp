@@ -45,6 +45,10 @@ std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& e
              "Pages of all texts together. With fewer than they need, the last to come are computed again "
              "later; 0 = as many as they need at most")
           ->capture_default_str(),
+      number("--draft-tokens", engine.draft_tokens, 0,
+             "Guess up to so many tokens of each text, and compute them together; the texts stay the same. "
+             "0 = none")
+          ->capture_default_str(),
       command.add_flag_function(
           "--batch-invariant,!--no-batch-invariant",
           [&engine](std::int64_t given) { engine.batch_invariant = given > 0; },

@@ -10,10 +10,12 @@
 #include <thread>
 
 #include "hal/error.h"
+#include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
 #include "trainer/data/text/hub_name.h"
+#include "trainer/inference/draft_model.h"
 #include "trainer/inference/engine.h"
 #include "trainer/io/file.h"
 #include "trainer/run/stop.h"
@@ -26,7 +28,7 @@ constexpr std::chrono::milliseconds kLookForSignals{50};
 constexpr std::int64_t kKeyBytes = 1 << 20;  // of the file of keys
 
 struct ServeCommandOptions {
-  std::string run, host = "127.0.0.1", key_file;
+  std::string run, host = "127.0.0.1", key_file, draft;
   std::int64_t port = 8080;
   EngineOptions engine;
   HardwareRequest hardware;
@@ -102,6 +104,34 @@ struct LoadedModel {
   ServedModel served;
 };
 
+constexpr std::int64_t kDraftTokens = 3;  // that --draft guesses by default; one more token is computed
+
+// A smaller model that guesses for `model`, on the same device.
+std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& registries,
+                                       const ServeCommandOptions& options, const EngineOptions& engine) {
+  refuse_hub_checkpoint(options.draft, "--draft");
+  const Checkpoint checkpoint = open_newest(options.draft, say_note);
+  const TrainerConfig config = inference_recipe(checkpoint, options.hardware, registries);
+  const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
+  const std::string where = "--draft '" + options.draft + "'";
+  const auto refuse = [&](const std::string& found) {
+    throw Error(where, "must have the tokenizer of the model that it guesses for", found);
+  };
+  const Tokenizer& wanted = *model.tokenizer;
+  if (tokenizer->vocabulary() != wanted.vocabulary())
+    refuse(fmt::format("{} tokens, not {}", tokenizer->vocabulary(), wanted.vocabulary()));
+  for (std::int64_t id = 0; id < wanted.vocabulary(); ++id)
+    if (const auto token = static_cast<std::int32_t>(id); tokenizer->token(token) != wanted.token(token))
+      refuse(fmt::format("another token {}", id));
+  auto draft = std::make_unique<DraftModel>(
+      config, engine, engine.max_length > 0 ? engine.max_length : model.config.sequence, *model.device,
+      registries.catalog, checkpoint.model);
+  if (const std::int64_t vocabulary = layers::vocabulary(*model.config.model); draft->vocabulary() != vocabulary)
+    throw Error(where, "must have logits of as many tokens as the model, " + std::to_string(vocabulary),
+                std::to_string(draft->vocabulary()));
+  return draft;
+}
+
 void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
   const Checkpoint checkpoint = open_newest(options.run, say_note);
@@ -126,8 +156,14 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
     say_note(fmt::format("--max-length {} is more than the {} tokens that the model was trained on",
                          options.engine.max_length, config.sequence));
   model.device = open_device(config, registries.devices, say_note);
-  model.engine =
-      std::make_unique<Engine>(config, options.engine, *model.device, registries.catalog, checkpoint.model);
+  EngineOptions engine = options.engine;
+  std::unique_ptr<Speculator> speculator;
+  if (!options.draft.empty()) {
+    if (engine.draft_tokens == 0) engine.draft_tokens = kDraftTokens;
+    speculator = load_draft(model, registries, options, engine);
+  }
+  model.engine = std::make_unique<Engine>(config, engine, *model.device, registries.catalog, checkpoint.model,
+                                          std::move(speculator));
   std::filesystem::path path(options.run);
   if (!path.has_filename()) path = path.parent_path();
   served.name = std::filesystem::absolute(path).lexically_normal().filename().string();
@@ -210,6 +246,13 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
                    "A file with a key per line; clients must send one of them as 'Authorization: Bearer KEY'")
       ->type_name("FILE");
   add_engine_options(*command, options->engine);
+  command
+      ->add_option("--draft", options->draft,
+                   fmt::format("A run or checkpoint of a smaller model with the same tokenizer, which guesses "
+                               "tokens, {} by default. Without it --draft-tokens looks the last tokens up in "
+                               "the text in front of them",
+                               kDraftTokens))
+      ->type_name("RUN");
   command->add_flag("!--no-prefix-cache", options->engine.prefix_cache,
                     "Compute every prompt whole, also where another began alike");
   add_hardware_options(*command, options->hardware);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "hal/math.h"
+#include "trainer/inference/prompt_lookup.h"
 #include "trainer/inference/token_score.h"
 
 namespace meshloom::trainer {
@@ -26,6 +27,7 @@ EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
   require("page-size", options.page_size, 1);
   require("pages", options.pages, 0);
   require("max-waiting", options.max_waiting, 0);
+  require("draft-tokens", options.draft_tokens, 0);
   if (options.max_length == 0) options.max_length = config.sequence;
   if (options.pages == 0)
     options.pages = options.max_sequences * hal::ceil_div(options.max_length, options.page_size);
@@ -44,6 +46,7 @@ ModelRunnerOptions runner_options(const EngineOptions& given, const TrainerConfi
   tokens.push_back(options.step_tokens);
   return {.length = options.max_length,
           .sequences = options.max_sequences,
+          .rows = std::max(options.max_sequences, 1 + options.draft_tokens),
           .tokens = std::move(tokens),
           .page_size = options.page_size,
           .pages = options.pages,
@@ -56,16 +59,22 @@ Engine::Active::Active(RequestId id, Request taken) : request(std::move(taken)) 
   tokens = request.prompt;
   prompt = size();
   usage.prompt_tokens = prompt;
-  finds = !request.score_prompt;  // every token of the prompt is computed, as its logits are wanted
+  prefix_cache = !request.score_prompt;  // every token of the prompt is computed, as its logits are wanted
   if (request.score_prompt) scored = 0;
 }
 
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
-               const kernels::Catalog& catalog, const StoredTensors& weights)
+               const kernels::Catalog& catalog, const StoredTensors& weights,
+               std::unique_ptr<Speculator> speculator)
     : options_(resolved(options, config)),
       max_length_(std::min(options_.max_length, options_.pages * options_.page_size)),
       runner_(config, runner_options(options_, config), device, catalog, weights),
+      speculator_(std::move(speculator)),
       pool_(options_.pages, options_.page_size, options_.prefix_cache) {
+  if (options_.draft_tokens == 0)
+    speculator_.reset();
+  else if (!speculator_)
+    speculator_ = std::make_unique<PromptLookup>();
   publish();
 }
 
@@ -140,6 +149,7 @@ void Engine::finish(Active& active, FinishReason reason, const std::string& erro
       std::find_if(active_.begin(), active_.end(), [&](const auto& each) { return each.get() == &active; });
   const std::unique_ptr<Active> ended = std::move(*found);
   active_.erase(found);
+  if (speculator_) speculator_->finished(ended->id());
   publish();  // whoever hears of the end may look at the counters, and send the next
   ended->request.events->on_finish(reason, ended->usage, error);
 }
@@ -178,7 +188,47 @@ bool Engine::step() {
   return true;
 }
 
+// Drafts of the sequences that have one token to compute, for the rows that are left of a step.
+void Engine::propose() {
+  if (!speculator_) return;
+  std::vector<Active*> decoding;
+  for (const auto& each : active_)
+    if (each->running && each->pending() == 1) decoding.push_back(each.get());
+  const std::int64_t budget = runner_.rows() - static_cast<std::int64_t>(decoding.size());
+  if (budget <= 0) return;
+  std::vector<Active*> asked;
+  std::vector<DraftRequest> requests;
+  for (Active* each : decoding) {
+    // The model draws one token more than those that it is to draw alike.
+    const std::int64_t left =
+        std::min(each->request.max_tokens - each->usage.completion_tokens, max_length_ - each->size()) - 1;
+    const std::int64_t most = each->draft_length.next(std::min({options_.draft_tokens, budget, left}));
+    if (most <= 0) continue;
+    asked.push_back(each);
+    requests.push_back({each->id(), each->tokens, each->prompt, &each->request.sampler, most});
+  }
+  if (requests.empty()) return;
+  std::vector<std::vector<std::int32_t>> proposed = speculator_->propose(requests, budget);
+  for (std::size_t i = 0; i < asked.size(); ++i) asked[i]->drafts = std::move(proposed[i]);
+}
+
+// Nothing can be computed any more.
+void Engine::lose(const std::string& what) {
+  {
+    const std::lock_guard lock(mutex_);
+    lost_ = what;
+    std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
+    submitted_.clear();
+  }
+  while (!active_.empty()) finish(*active_.front(), FinishReason::error, what);
+}
+
 void Engine::compute() {
+  try {
+    propose();
+  } catch (const hal::DeviceLost& lost) {
+    return lose(lost.what());
+  }
   std::vector<Sequence*> sequences;
   for (const auto& each : active_) sequences.push_back(each.get());
   const ScheduledStep step =
@@ -198,52 +248,68 @@ void Engine::compute() {
   try {
     logits = runner_.run(step.chunks);
   } catch (const hal::DeviceLost& lost) {
-    {
-      const std::lock_guard lock(mutex_);
-      lost_ = lost.what();
-      std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
-      submitted_.clear();
-    }
-    while (!active_.empty()) finish(*active_.front(), FinishReason::error, lost.what());
-    return;
+    return lose(lost.what());
   } catch (const std::exception& error) {
     for (const Chunk& chunk : step.chunks)
       finish(static_cast<Active&>(*chunk.sequence), FinishReason::error, error.what());
     return;
   }
   ++counts_.steps;
-  for (const Chunk& chunk : step.chunks) advance(static_cast<Active&>(*chunk.sequence), chunk.count, logits);
-}
-
-// Takes the logits of the tokens that it was wanted of from the front of `logits`.
-void Engine::advance(Active& active, std::int64_t count, std::span<const float>& logits) {
-  const auto width = static_cast<std::size_t>(vocabulary());
-  const std::int64_t first = active.computed;
-  active.computed += count;
-  keep_pages(active);
-  const std::int64_t size = active.size();  // drawing appends
-  for (std::int64_t at = first; at < first + count; ++at) {
-    if (!active.wants_logits(at)) continue;
-    const std::span<const float> row = logits.first(width);
-    logits = logits.subspan(width);
-    if (at < size - 1) {
-      active.scores.push_back(
-          token_score(row, active.tokens[static_cast<std::size_t>(at) + 1], active.request.top));
-      active.scored = at + 1;
-      continue;
-    }
-    draw(active, row);
-    return;  // it may have ended
+  for (const Chunk& chunk : step.chunks) {
+    const std::size_t count = static_cast<std::size_t>(chunk.rows * vocabulary());
+    advance(static_cast<Active&>(*chunk.sequence), chunk, logits.first(count));
+    logits = logits.subspan(count);
   }
 }
 
-void Engine::draw(Active& active, std::span<const float> logits) {
+// `logits` has a row of each token that they were wanted of.
+void Engine::advance(Active& active, const Chunk& chunk, std::span<const float> logits) {
+  const auto next_row = [&] {
+    const auto width = static_cast<std::size_t>(vocabulary());
+    const std::span<const float> row = logits.first(width);
+    logits = logits.subspan(width);
+    return row;
+  };
+  const std::vector<std::int32_t> drafts = std::exchange(active.drafts, {});
+  const std::int64_t first = active.computed, size = active.size(), end = first + chunk.count,
+                     drafted = std::max<std::int64_t>(end - size, 0);
+  active.computed = std::min(end, size);
+  keep_pages(active);
+  for (std::int64_t at = first; at < std::min(end, size - 1); ++at) {
+    if (!active.wants_logits(at)) continue;
+    active.scores.push_back(
+        token_score(next_row(), active.tokens[static_cast<std::size_t>(at) + 1], active.request.top));
+    active.scored = at + 1;
+  }
+  if (end < size) return;
+  counts_.drafts += drafted > 0;
+  counts_.draft_tokens += drafted;
+  std::int64_t accepted = 0;
+  while (draw(active, next_row())) {
+    if (accepted < drafted && active.tokens.back() == drafts[static_cast<std::size_t>(accepted)]) {
+      // It was computed behind the right tokens, and so are the logits of what follows it.
+      ++accepted;
+      ++counts_.accepted_tokens;
+      ++active.computed;
+      keep_pages(active);
+      continue;
+    }
+    active.draft_length.verified(drafted, accepted);
+    return;
+  }
+}
+
+// Appends a token; false = the request has ended and is gone.
+bool Engine::draw(Active& active, std::span<const float> logits) {
   const Request& request = active.request;
   RequestEvents& events = *request.events;
   if (request.score_prompt && active.usage.completion_tokens == 0) {
     events.on_prompt(active.scores);
     active.scores = {};
-    if (request.max_tokens == 0) return finish(active, FinishReason::length);
+    if (request.max_tokens == 0) {
+      finish(active, FinishReason::length);
+      return false;
+    }
   }
   const std::span<const std::int32_t> tokens = active.tokens;
   const auto prompt = static_cast<std::size_t>(active.prompt);
@@ -254,7 +320,8 @@ void Engine::draw(Active& active, std::span<const float> logits) {
         sample_token(logits, request.sampler, active.size(), {tokens.first(prompt), tokens.subspan(prompt)}),
         request.top);
   } catch (const std::exception& error) {
-    return finish(active, FinishReason::error, error.what());
+    finish(active, FinishReason::error, error.what());
+    return false;
   }
   active.tokens.push_back(token.id);
   ++active.usage.completion_tokens;
@@ -265,6 +332,9 @@ void Engine::draw(Active& active, std::span<const float> logits) {
     finish(active, FinishReason::stop);
   else if (active.usage.completion_tokens == request.max_tokens || active.size() == max_length_)
     finish(active, FinishReason::length);
+  else
+    return true;
+  return false;
 }
 
 // Pages that are full now are found from now on.

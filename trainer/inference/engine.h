@@ -24,6 +24,7 @@
 #include "trainer/inference/page_pool.h"
 #include "trainer/inference/request.h"
 #include "trainer/inference/scheduler.h"
+#include "trainer/inference/speculator.h"
 
 namespace meshloom::trainer {
 
@@ -35,6 +36,7 @@ struct EngineOptions {
   std::int64_t pages = 0;                              // of all sequences; 0 = as many as they need at most
   std::int64_t max_waiting = 256;                      // requests beyond max_sequences
   bool prefix_cache = true;                            // whether computed pages are found again
+  std::int64_t draft_tokens = 0;                       // guessed for a sequence, at most; 0 = no speculation
   std::optional<bool> batch_invariant = {};            // unset = where the device's kernels can
 };
 
@@ -45,8 +47,10 @@ class Engine : public EngineClient {
  public:
   // Composes, allocates and reads the parameters from `weights`. The device and the catalog must outlive the engine. Throws
   // layers::NoCache for a model that cannot keep what it computed (layers/cache/kv_cache.h), NotRowExact, OutOfMemory, Error.
+  // `speculator` guesses tokens where the options want some; none = by PromptLookup.
   Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
-         const kernels::Catalog& catalog, const StoredTensors& weights);
+         const kernels::Catalog& catalog, const StoredTensors& weights,
+         std::unique_ptr<Speculator> speculator = nullptr);
   // Ends what has not ended as cancelled. Nobody may step or call any more.
   ~Engine() override;
 
@@ -73,6 +77,7 @@ class Engine : public EngineClient {
     Request request;
     Usage usage;
     std::vector<TokenScore> scores;  // of the prompt
+    DraftLength draft_length;
     std::int64_t known = 0;          // pages that are known to the pool
     bool began = false;
     RequestId id() const { return arrival; }
@@ -81,8 +86,10 @@ class Engine : public EngineClient {
   void check(const Request& request) const;
   void receive();
   void compute();
-  void advance(Active& active, std::int64_t count, std::span<const float>& logits);
-  void draw(Active& active, std::span<const float> logits);
+  void propose();
+  void lose(const std::string& what);
+  void advance(Active& active, const Chunk& chunk, std::span<const float> logits);
+  bool draw(Active& active, std::span<const float> logits);
   void keep_pages(Active& active);
   void finish(Active& active, FinishReason reason, const std::string& error = {});
   void publish();
@@ -90,6 +97,7 @@ class Engine : public EngineClient {
   const EngineOptions options_;
   std::int64_t max_length_;
   ModelRunner runner_;
+  std::unique_ptr<Speculator> speculator_;
 
   // Of the thread that steps.
   PagePool pool_;

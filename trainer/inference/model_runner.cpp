@@ -35,7 +35,7 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
   compose.enforce_memory = enforce_memory;
   compose.decode = {.tokens = options.tokens,
                     .sequences = options.sequences,
-                    .rows = options.sequences,
+                    .rows = options.rows > 0 ? options.rows : options.sequences,
                     .length = options.length,
                     .page_size = options.page_size,
                     .pages = options.pages,
@@ -58,10 +58,17 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
 
 ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
                          const kernels::Catalog& catalog, const StoredTensors& weights)
+    : ModelRunner(config, options, device, catalog,
+                  [&](Session& session) { load_parameters(weights, session); }) {}
+
+ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
+                         const kernels::Catalog& catalog,
+                         const std::function<void(Session&)>& write_parameters)
     : options_(options),
       vocabulary_(layers::vocabulary(*config.model)),
       table_width_(hal::ceil_div(options.length, options.page_size)) {
   ServingPlan serving = compose_serving(config, options, catalog, device.info());
+  options_.rows = serving.options.decode.rows;
   batch_dependence_ = std::move(serving.batch_dependence);
   for (const std::int64_t tokens : serving.options.decode.tokens) {
     Program& program = programs_[tokens];
@@ -78,7 +85,7 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
   for (const auto& [name, type] : session_->plan().persistent_types)
     if (!parameters.count(name))
       session_->write(name, std::vector<std::byte>(static_cast<std::size_t>(type.bytes())));
-  load_parameters(weights, *session_);
+  write_parameters(*session_);
 }
 
 void ModelRunner::write(Program& program, const std::array<Ids, kInputs>& inputs) {
@@ -90,7 +97,15 @@ void ModelRunner::write(Program& program, const std::array<Ids, kInputs>& inputs
   }
 }
 
-std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
+ProgramKey ModelRunner::program_of(std::int64_t tokens) const {
+  const auto found = programs_.lower_bound(tokens);
+  if (found == programs_.end())
+    throw Error("model runner", "a run must have at most " + std::to_string(max_tokens()) + " tokens",
+                std::to_string(tokens));
+  return {Step::decode, static_cast<int>(found->first)};
+}
+
+ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   std::array<Ids, kInputs> inputs;
   inputs[kQueryStarts] = {0};
   for (const Chunk& chunk : chunks) {
@@ -98,7 +113,7 @@ std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
     for (std::int64_t at = sequence.computed; at < sequence.computed + chunk.count; ++at) {
       const auto row = static_cast<std::int32_t>(inputs[kTokens].size());
       if (sequence.wants_logits(at)) inputs[kRows].push_back(row);
-      inputs[kTokens].push_back(sequence.tokens[static_cast<std::size_t>(at)]);
+      inputs[kTokens].push_back(sequence.token(at));
       inputs[kPositions].push_back(static_cast<std::int32_t>(at));
       inputs[kSegments].push_back(1);
       const Page page = sequence.pages[static_cast<std::size_t>(at / options_.page_size)];
@@ -112,13 +127,14 @@ std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
     table.resize(inputs[kLengths].size() * static_cast<std::size_t>(table_width_), 0);
   }
   const std::size_t wanted = inputs[kRows].size();
-  const auto found = programs_.lower_bound(static_cast<std::int64_t>(inputs[kTokens].size()));
-  if (found == programs_.end() || chunks.size() > static_cast<std::size_t>(options_.sequences) ||
-      wanted > static_cast<std::size_t>(found->second.rows))
+  const ProgramKey key = program_of(static_cast<std::int64_t>(inputs[kTokens].size()));
+  const std::int64_t tokens = key.chunk;
+  Program& program = programs_.at(tokens);
+  if (chunks.size() > static_cast<std::size_t>(options_.sequences) ||
+      wanted > static_cast<std::size_t>(program.rows))
     throw Error("model runner", "a run must be within its options",
                 std::to_string(inputs[kTokens].size()) + " tokens of " + std::to_string(chunks.size()) +
                     " sequences, " + std::to_string(wanted) + " logits");
-  auto& [tokens, program] = *found;
   const auto sequences = static_cast<std::size_t>(options_.sequences);
   for (const Input input : {kTokens, kPositions, kSegments})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
@@ -128,14 +144,23 @@ std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
   inputs[kLengths].resize(sequences, 0);
   inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);
   write(program, inputs);
-  session_->run({Step::decode, static_cast<int>(tokens)});
+  return {key, &program, wanted};
+}
+
+std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {
+  return session_->run_timed(prepare(chunks).key);
+}
+
+std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
+  const auto [key, program, wanted] = prepare(chunks);
+  session_->run(key);
   if (wanted == 0) {
     session_->wait();
     return {};
   }
   const auto width = static_cast<std::size_t>(vocabulary_);
-  logits_.resize(static_cast<std::size_t>(program.rows) * width);
-  session_->read(program.logits, std::as_writable_bytes(std::span(logits_)));
+  logits_.resize(static_cast<std::size_t>(program->rows) * width);
+  session_->read(program->logits, std::as_writable_bytes(std::span(logits_)));
   return std::span(logits_).first(wanted * width);
 }
 

@@ -3,6 +3,7 @@
 
 #include <array>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -22,6 +23,7 @@ namespace meshloom::trainer {
 struct ModelRunnerOptions {
   std::int64_t length = 1;              // of the longest sequence, in tokens
   std::int64_t sequences = 1;           // at most, in one run
+  std::int64_t rows = 0;                // of logits, at most, in one run; 0 = one of each sequence
   std::vector<std::int64_t> tokens{1};  // of the programs: a run takes the one with the fewest that has room
   std::int64_t page_size = 1;           // tokens of a page
   std::int64_t pages = 1;               // of all sequences
@@ -52,17 +54,27 @@ class ModelRunner {
   // Composes the programs and reads the parameters from `weights`. Throws what compose_serving() throws.
   ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
               const kernels::Catalog& catalog, const StoredTensors& weights);
+  // `write_parameters` writes them.
+  ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
+              const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters);
 
   std::int64_t vocabulary() const { return vocabulary_; }
   const std::string& batch_dependence() const { return batch_dependence_; }
   std::int64_t max_tokens() const { return programs_.rbegin()->first; }
   // Tokens of one run whose logits can be wanted.
-  std::int64_t rows() const { return options_.sequences; }
+  std::int64_t rows() const { return options_.rows; }
 
   // Computes chunks of different sequences, whose pages must have room for them, and waits for them. Returns the logits of the wanted
   // tokens, (rows, vocabulary), in the order of the chunks and of their tokens, until the next run. What it throws leaves the pages of
   // other sequences as they were, unless it is DeviceLost.
   std::span<const float> run(std::span<const Chunk> chunks);
+  // Computes them likewise and returns the seconds of each call of the program that runs, by the device's clock. Throws Error where
+  // the device has no timestamps.
+  std::vector<double> time_calls(std::span<const Chunk> chunks);
+
+  const Plan& plan() const { return session_->plan(); }
+  // The program that computes so many tokens.
+  ProgramKey program_of(std::int64_t tokens) const;
 
  private:
   using Ids = std::vector<std::int32_t>;
@@ -83,6 +95,13 @@ class ModelRunner {
     std::array<std::string, kInputs> names;
     std::array<Ids, kInputs> written;  // what the inputs hold
   };
+  // A run with its inputs written.
+  struct Prepared {
+    ProgramKey key;
+    const Program* program;
+    std::size_t wanted;  // rows of logits
+  };
+  Prepared prepare(std::span<const Chunk> chunks);
   void write(Program& program, const std::array<Ids, kInputs>& inputs);
 
   ModelRunnerOptions options_;

@@ -12,8 +12,8 @@ std::uint64_t page_hash(std::uint64_t parent, std::span<const std::int32_t> toke
   return hash;
 }
 
-PagePool::PagePool(std::int64_t pages, std::int64_t page_size, bool finds, PageHash hash)
-    : page_size_(page_size), finds_(finds), hash_(hash), pages_(static_cast<std::size_t>(pages)) {
+PagePool::PagePool(std::int64_t pages, std::int64_t page_size, bool prefix_cache, PageHash hash)
+    : page_size_(page_size), prefix_cache_(prefix_cache), hash_(hash), pages_(static_cast<std::size_t>(pages)) {
   for (auto page = static_cast<Page>(pages); page-- > 0;) free_.push_back(page);
 }
 
@@ -55,7 +55,7 @@ std::vector<Page> PagePool::find(std::span<const std::int32_t> tokens, std::int6
 }
 
 Page PagePool::keep(Page page, Page parent, std::span<const std::int32_t> tokens) {
-  if (!finds_ || at(page).name != 0) return page;
+  if (!prefix_cache_ || at(page).name != 0) return page;
   const std::uint64_t name = parent == kNoPage ? 0 : at(parent).name;
   if (const Page same = known(name, tokens); same != kNoPage) {
     use(same);

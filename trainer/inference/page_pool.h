@@ -24,8 +24,8 @@ std::uint64_t page_hash(std::uint64_t parent, std::span<const std::int32_t> toke
 // Not safe from several threads at once.
 class PagePool {
  public:
-  // Without `finds`, no page is ever found again.
-  PagePool(std::int64_t pages, std::int64_t page_size, bool finds = true, PageHash hash = page_hash);
+  // Without `prefix_cache`, no page is ever found again.
+  PagePool(std::int64_t pages, std::int64_t page_size, bool prefix_cache = true, PageHash hash = page_hash);
 
   std::int64_t size() const { return static_cast<std::int64_t>(pages_.size()); }
   std::int64_t page_size() const { return page_size_; }
@@ -62,7 +62,7 @@ class PagePool {
   void forget(Page page);
 
   std::int64_t page_size_;
-  bool finds_;
+  bool prefix_cache_;
   PageHash hash_;
   std::vector<State> pages_;
   std::vector<Page> free_;

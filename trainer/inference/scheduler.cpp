@@ -29,6 +29,7 @@ class Scheduling {
         add(*s);
       }
     }
+    for (Chunk& chunk : step_.chunks) add_drafts(chunk);
     return std::move(step_);
   }
 
@@ -49,7 +50,7 @@ class Scheduling {
       return false;
     // At least the last token is computed, as its logits are wanted.
     std::vector<Page> found;
-    if (s.finds) found = pool_.find(s.tokens, (s.size() - 1) / pool_.page_size());
+    if (s.prefix_cache) found = pool_.find(s.tokens, (s.size() - 1) / pool_.page_size());
     const std::int64_t needs = pool_.pages_of(s.size()) - static_cast<std::int64_t>(found.size());
     // Where it would take pages from others, or they from it, it would soon be computed again.
     if (needs > pool_.available() - promised()) {
@@ -93,6 +94,23 @@ class Scheduling {
     left_.tokens -= next.count;
     left_.rows -= next.rows;
     step_.chunks.push_back(next);
+  }
+
+  // Behind a chunk that ends with the last token.
+  void add_drafts(Chunk& chunk) {
+    Sequence& s = *chunk.sequence;
+    if (chunk.count < s.pending()) return;
+    std::int64_t count = std::min({static_cast<std::int64_t>(s.drafts.size()), left_.tokens, left_.rows});
+    while (static_cast<std::int64_t>(s.pages.size()) < pool_.pages_of(s.size() + count)) {
+      if (const std::optional<Page> page = pool_.take())
+        s.pages.push_back(*page);
+      else
+        count = static_cast<std::int64_t>(s.pages.size()) * pool_.page_size() - s.size();
+    }
+    chunk.count += count;
+    chunk.rows += count;
+    left_.tokens -= count;
+    left_.rows -= count;
   }
 
   // Takes the pages of the last running sequence, if that stands behind s.

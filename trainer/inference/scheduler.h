@@ -17,23 +17,26 @@ struct Sequence {
   std::vector<std::int32_t> tokens;  // of the prompt, then the generated ones
   std::int64_t prompt = 0;           // how many are of the prompt
   std::int64_t scored = kUnscored;   // the logits of tokens of the prompt are wanted from this one on
-  bool finds = true;                 // whether it may use pages that others computed
+  bool prefix_cache = true;          // whether it may use pages that others computed
 
   bool running = false;
   std::int64_t computed = 0;  // tokens whose keys and values are in the pages
   std::int64_t found = 0;     // of them, those that were found when it began to run
   std::vector<Page> pages;
+  std::vector<std::int32_t> drafts;  // guesses of the tokens that follow
 
   static constexpr std::int64_t kUnscored = std::numeric_limits<std::int64_t>::max();
   std::int64_t size() const { return static_cast<std::int64_t>(tokens.size()); }
   std::int64_t pending() const { return size() - computed; }
-  // Of the last token, which the next one is drawn from, and of those that are scored.
-  bool wants_logits(std::int64_t token) const {
-    return token == size() - 1 || (token >= scored && token < prompt - 1);
+  // Of the tokens, then of the drafts.
+  std::int32_t token(std::int64_t at) const {
+    return at < size() ? tokens[static_cast<std::size_t>(at)] : drafts[static_cast<std::size_t>(at - size())];
   }
+  // Of the last token, which the next one is drawn from, of the drafts, and of the tokens that are scored.
+  bool wants_logits(std::int64_t at) const { return at >= size() - 1 || (at >= scored && at < prompt - 1); }
 };
 
-// The next `count` tokens of a sequence behind those that are computed; of `rows` of them the logits are wanted.
+// The next `count` tokens and drafts of a sequence behind those that are computed; of `rows` of them the logits are wanted.
 struct Chunk {
   Sequence* sequence;
   std::int64_t count, rows;
@@ -49,9 +52,9 @@ struct ScheduledStep {
   std::vector<Sequence*> admitted, preempted;
 };
 
-// First a token of each sequence that has one to compute, then chunks of the others, in the order of (priority, arrival). Takes the pages
-// of what it returns. Sequences that begin to run find what they can of their pages. One that is preempted gives its pages back and
-// is to be computed again.
+// First a token of each sequence that has one to compute, then chunks of the others, in the order of (priority, arrival), then drafts
+// in what is left of the step and of the pages. Takes the pages of what it returns. Sequences that begin to run find what they can of
+// their pages. One that is preempted gives its pages back and is to be computed again.
 // If the pool holds the longest of the sequences, the first in order always gets on.
 ScheduledStep schedule(std::span<Sequence* const> sequences, PagePool& pool, const StepLimits& limits);
 

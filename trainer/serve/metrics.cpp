@@ -70,6 +70,11 @@ std::string Metrics::text(const std::string& model, const EngineCounters& engine
   one("engine_steps_total", "counter", "Steps of the engine.", number(engine.steps));
   one("num_preemptions_total", "counter", "Requests that had to give their pages to others.",
       number(engine.preemptions));
+  one("spec_decode_num_drafts_total", "counter", "Guesses of tokens that were computed.",
+      number(engine.drafts));
+  one("spec_decode_num_draft_tokens_total", "counter", "Their tokens.", number(engine.draft_tokens));
+  one("spec_decode_num_accepted_tokens_total", "counter", "Of them, those that were right.",
+      number(engine.accepted_tokens));
   out += head_of("meshloom:request_success_total", "counter", "Choices that ended, by reason.");
   for (const auto& [reason, count] : finished_)
     out += fmt::format("meshloom:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason,

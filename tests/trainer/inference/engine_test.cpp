@@ -6,12 +6,14 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <random>
 #include <thread>
 
 #include "layers/cache/kv_cache.h"
 #include "tests/message_of.h"
 #include "tests/trainer/inference/support.h"
+#include "trainer/inference/draft_model.h"
 #include "trainer/inference/generator.h"
 #include "trainer/recipes/recipe.h"
 
@@ -169,6 +171,82 @@ TEST_P(EngineBatches, GiveTheSameTokensWhateverElseRuns) {
     compare("few pages", alone, tight, invariant);
     EXPECT_GT(tight.counters.preemptions, 0);
   }
+}
+
+// Guesses what it was told, with a wrong token now and then.
+class Told : public trainer::Speculator {
+ public:
+  // By the tokens of the prompt: all that follow.
+  std::map<std::vector<std::int32_t>, std::vector<std::int32_t>> texts;
+
+  std::vector<std::vector<std::int32_t>> propose(std::span<const trainer::DraftRequest> requests,
+                                                 std::int64_t budget) override {
+    std::vector<std::vector<std::int32_t>> proposed;
+    for (const trainer::DraftRequest& request : requests) {
+      const auto prompt = request.tokens.first(static_cast<std::size_t>(request.prompt));
+      const std::vector<std::int32_t>& text = texts.at({prompt.begin(), prompt.end()});
+      std::vector<std::int32_t>& guess = proposed.emplace_back();
+      for (std::size_t at = request.tokens.size() - prompt.size();
+           at < text.size() && static_cast<std::int64_t>(guess.size()) < std::min(request.most, budget); ++at)
+        guess.push_back(random() % 6 == 0 ? static_cast<std::int32_t>(random() % 256) : text[at]);
+      budget -= static_cast<std::int64_t>(guess.size());
+    }
+    return proposed;
+  }
+
+ private:
+  std::mt19937_64 random{3};
+};
+
+TEST_P(EngineBatches, GiveTheSameTokensWithSpeculation) {
+  TinyModel model, other;
+  other.poison(7);  // a draft model that cannot go on behind that token
+  const std::vector<Request> requests = mixed_requests(48);
+  const bool invariant = GetParam();
+  EngineOptions plain{.max_length = kLongest, .max_sequences = 8, .step_tokens = 64, .page_size = 8};
+  if (!invariant) plain.batch_invariant = false;
+  const Outcome expected = one_by_one(model, plain, requests);
+  Told told;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    told.texts[requests[i].prompt] = expected.heard[i]->ids();
+  EngineOptions options = plain;
+  options.draft_tokens = 7;
+  const auto draft_model = [&](TinyModel& of) {
+    return std::make_unique<trainer::DraftModel>(of.config, options, kLongest, *model.device,
+                                                 inference_catalog(), of.weights);
+  };
+  for (const bool at_once : {false, true})
+    for (const bool few_pages : {false, true}) {
+      SCOPED_TRACE(std::string(at_once ? "at once" : "one by one") + (few_pages ? " with few pages" : ""));
+      options.pages = few_pages ? 12 : 0;
+      const auto run = [&](const char* name, std::unique_ptr<trainer::Speculator> speculator) {
+        Engine engine = model.engine(options, std::move(speculator));
+        Outcome outcome;
+        for (const Request& request : requests) {
+          outcome.heard.push_back(send(engine, request));
+          if (!at_once) finish_all(engine);
+        }
+        finish_all(engine);
+        outcome.counters = engine.counters();
+        EXPECT_EQ(outcome.counters.pages_in_use, 0);
+        compare(name, expected, outcome, invariant);
+        std::printf("%s: %lld of %lld drafted tokens accepted\n", name,
+                    static_cast<long long>(outcome.counters.accepted_tokens),
+                    static_cast<long long>(outcome.counters.draft_tokens));
+        EXPECT_LE(outcome.counters.accepted_tokens, outcome.counters.draft_tokens);
+        return outcome.counters;
+      };
+      const EngineCounters by_told = run("a speculator that knows the text", std::make_unique<Told>(told));
+      EXPECT_GT(by_told.accepted_tokens, by_told.draft_tokens / 2);
+      EXPECT_LT(by_told.accepted_tokens, by_told.draft_tokens);
+      if (!at_once) {
+        EXPECT_LT(by_told.steps, expected.counters.steps * 2 / 3);
+      }
+      run("prompt lookup", nullptr);
+      const EngineCounters by_itself = run("the model itself", draft_model(model));
+      EXPECT_GT(by_itself.accepted_tokens, by_itself.draft_tokens * 9 / 10);
+      run("another model", draft_model(other));
+    }
 }
 
 INSTANTIATE_TEST_SUITE_P(Invariant, EngineBatches, testing::Bool());

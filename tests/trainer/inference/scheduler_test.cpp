@@ -173,10 +173,10 @@ TEST_F(Schedule, BeginsBehindThePagesThatItFinds) {
     pool.keep(first.pages[i], i == 0 ? trainer::kNoPage : first.pages[i - 1],
               std::span(first.tokens).subspan(2 * i, 2));
   const std::vector<trainer::Page> pages = first.pages;
-  const auto again = [&](std::int64_t tokens, bool finds) {
+  const auto again = [&](std::int64_t tokens, bool prefix_cache) {
     pool.drop(sequences[0].pages);
     sequences[0] = of_tokens(tokens, 1);
-    sequences[0].finds = finds;
+    sequences[0].prefix_cache = prefix_cache;
     return step(pool, limits);
   };
   EXPECT_EQ(chunks_of(again(7, true)), (Chunks{{1, 1}}));
@@ -188,9 +188,31 @@ TEST_F(Schedule, BeginsBehindThePagesThatItFinds) {
   EXPECT_EQ(sequences[0].found, 0);
 }
 
+TEST_F(Schedule, DraftsGetWhatIsLeft) {
+  PagePool pool(5, 4, false);
+  sequences = {of_tokens(3, 1), of_tokens(3, 2), of_tokens(7, 3)};
+  StepLimits limits{.tokens = 16, .rows = 6, .sequences = 4};
+  carry_out(step(pool, limits));  // each has a token to compute now
+  for (Sequence& each : sequences) each.drafts = {1, 2, 3, 4, 5, 6};
+  ScheduledStep now = step(pool, limits);
+  // Of the 6 rows each text has one, and the first the rest; it would have taken the last page otherwise.
+  EXPECT_EQ(chunks_of(now), (Chunks{{1, 4}, {2, 1}, {3, 1}}));
+  EXPECT_EQ(now.chunks[0].rows, 4);
+  for (const Sequence& each : sequences) EXPECT_TRUE(each.running);
+  EXPECT_EQ(sequences[0].pages.size(), 2u);
+  EXPECT_EQ(pool.available(), 0);
+  // No page is left for drafts of the others, and nobody is preempted for them.
+  limits.rows = 16;
+  now = step(pool, limits);
+  EXPECT_EQ(chunks_of(now), (Chunks{{1, 5}, {2, 1}, {3, 1}}));
+  EXPECT_TRUE(now.preempted.empty());
+  EXPECT_EQ(sequences[0].token(4), 1);
+  EXPECT_EQ(sequences[0].token(9), 6);
+}
+
 // Random requests of random lives: no limit is broken, no page has two users, and all end.
 TEST_F(Schedule, KeepsItsLimitsUntilAllHaveEnded) {
-  int preemptions = 0, steps = 0;
+  int preemptions = 0, steps = 0, drafts = 0;
   for (std::uint64_t seed = 0; seed < 300; ++seed) {
     std::mt19937_64 random(seed);
     const auto upto = [&](std::int64_t most) {
@@ -214,10 +236,15 @@ TEST_F(Schedule, KeepsItsLimitsUntilAllHaveEnded) {
         std::vector<std::int32_t>& ids = lives.back()->sequence.tokens;
         for (std::size_t i = 0; i < ids.size(); ++i)
           ids[i] = static_cast<std::int32_t>(i % 2 == 0 ? 0 : random() % 2);
-        if (random() % 3 == 0) lives.back()->sequence.scored = 0, lives.back()->sequence.finds = false;
+        if (random() % 3 == 0) lives.back()->sequence.scored = 0, lives.back()->sequence.prefix_cache = false;
       }
       std::vector<Sequence*> all;
-      for (const auto& life : lives) all.push_back(&life->sequence);
+      for (const auto& life : lives) {
+        Sequence& s = life->sequence;
+        all.push_back(&s);
+        if (s.running && s.pending() == 1)
+          s.drafts.resize(static_cast<std::size_t>(std::min(life->ends - s.size() - 1, upto(6) - 1)), 1);
+      }
       const ScheduledStep now = trainer::schedule(all, pool, limits);
       preemptions += static_cast<int>(now.preempted.size());
       ASSERT_FALSE(now.chunks.empty()) << "seed " << seed;
@@ -227,7 +254,8 @@ TEST_F(Schedule, KeepsItsLimitsUntilAllHaveEnded) {
         ASSERT_TRUE(seen.insert(chunk.sequence).second);
         ASSERT_TRUE(chunk.sequence->running);
         ASSERT_GE(chunk.count, 1);
-        ASSERT_LE(chunk.count, chunk.sequence->pending());
+        ASSERT_LE(chunk.count,
+                  chunk.sequence->pending() + static_cast<std::int64_t>(chunk.sequence->drafts.size()));
         ASSERT_LE(chunk.sequence->computed + chunk.count,
                   static_cast<std::int64_t>(chunk.sequence->pages.size()) * page);
         std::int64_t wanted = 0;
@@ -262,7 +290,13 @@ TEST_F(Schedule, KeepsItsLimitsUntilAllHaveEnded) {
                                     [&](const auto& each) { return &each->sequence == &s; });
         for (std::int64_t i = 0; i < chunk.count; ++i)
           if (s.computed + i < s.prompt - 1 && s.computed + i >= s.scored) s.scored = s.computed + i + 1;
-        s.computed += chunk.count;
+        const std::int64_t drafted = std::max<std::int64_t>(chunk.count - s.pending(), 0);
+        drafts += static_cast<int>(drafted);
+        s.computed += chunk.count - drafted;
+        // Some are right.
+        for (std::int64_t right = upto(drafted + 1) - 1; right > 0; --right, ++s.computed)
+          s.tokens.push_back(s.drafts[0]);
+        if (s.pending() == 0) s.drafts.clear();
         for (; (life.known + 1) * page <= s.computed; ++life.known) {
           const auto index = static_cast<std::size_t>(life.known);
           s.pages[index] = pool.keep(s.pages[index], index == 0 ? trainer::kNoPage : s.pages[index - 1],
@@ -281,6 +315,7 @@ TEST_F(Schedule, KeepsItsLimitsUntilAllHaveEnded) {
     ASSERT_EQ(pool.in_use(), 0);
   }
   EXPECT_GT(preemptions, 100);
+  EXPECT_GT(drafts, 1000);
   std::printf("%d steps, %d preemptions\n", steps, preemptions);
 }
 

@@ -26,8 +26,9 @@ class TinyModel {
  public:
   explicit TinyModel(const std::string& device = "cpu");
 
-  trainer::Engine engine(const trainer::EngineOptions& options) {
-    return {config, options, *device, inference_catalog(), weights};
+  trainer::Engine engine(const trainer::EngineOptions& options,
+                         std::unique_ptr<trainer::Speculator> speculator = nullptr) {
+    return {config, options, *device, inference_catalog(), weights, std::move(speculator)};
   }
 
   // Makes the embedding of a token no number, in engines from now on.

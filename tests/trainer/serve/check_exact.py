@@ -1,67 +1,11 @@
 """Whether a request gets the same tokens and log-probabilities of the same bits whatever shares its steps (scripts/check-serving exact)."""
 import argparse
 import concurrent.futures
-import json
-import os
 import random
-import re
-import subprocess
 import sys
 import time
-import urllib.request
 
-LENGTH = 1024  # of the longest text, in tokens
-
-
-def model_of(program, recipe, dtype, folder):
-    """A checkpoint of the recipe after one step, which is random weights but for that."""
-    run = f"{folder}/{recipe}-{dtype}"
-    if os.path.isdir(run):
-        return run
-    os.makedirs(folder, exist_ok=True)
-    text = f"{folder}/text.txt"
-    rng = random.Random(1)
-    with open(text, "w", encoding="utf-8") as out:
-        for _ in range(4000):
-            out.write(" ".join(rng.choice(["the", "sea", "was", "light", "and", "day"]) for _ in range(9)) + "\n")
-    subprocess.run([program, "train", recipe, "--device", "cpu", "--data", text, "--out", run, "--steps", "1", "--quiet",
-                    "--sample", "0", "--set", "batch=1", "--set", "sequence=64", "--set", f"dtype={dtype}"], check=True)
-    return run
-
-
-class Server:
-    """`meshloom serve` in the background."""
-
-    def __init__(self, program, run, *options):
-        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", "--max-length", str(LENGTH),
-                                         *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        said = ""
-        for line in self.process.stdout:
-            said += line
-            if found := re.match(r"Serving .* at (http\S+)/v1", line):
-                self.url = found[1]
-                break
-        else:
-            sys.exit(f"the server ended: {said}")
-        if "batch-invariant" not in said:
-            sys.exit(f"the server is not batch-invariant: {said}")
-
-    def completion(self, body):
-        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
-                                         {"Content-Type": "application/json"})
-        answer = json.load(urllib.request.urlopen(request))
-        choice = answer["choices"][0]
-        scores = choice["logprobs"]
-        return {"text": choice["text"], "tokens": scores["tokens"], "logprobs": scores["token_logprobs"],
-                "top": scores["top_logprobs"], "finish": choice["finish_reason"]}
-
-    def metric(self, name):
-        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
-        return sum(float(value) for value in re.findall(rf"^meshloom:{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
-
-    def end(self):
-        self.process.terminate()
-        return self.process.wait()
+from serving import Server, model_of
 
 
 def requests_of(count, vocabulary=256):
@@ -97,11 +41,12 @@ def main():
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
             found = list(pool.map(server.completion, bodies))
         preempted, cached = server.metric("num_preemptions_total"), server.metric("prefix_cache_hits_total")
+        guessed, right = (server.metric(f"spec_decode_num_{kind}_tokens_total") for kind in ("draft", "accepted"))
         if server.end() != 0:
             sys.exit(f"{name}: the server did not exit with 0")
-        return found, preempted, cached, time.time() - begun
+        return found, preempted, cached, (guessed, right), time.time() - begun
 
-    expected, _, cached, seconds = answers("alone", 1, "--no-prefix-cache")
+    expected, _, cached, _, seconds = answers("alone", 1, "--no-prefix-cache")
     tokens = sum(len(each["tokens"]) for each in expected)
     print(f"{options.recipe} in {options.dtype}: {len(bodies)} requests, {tokens} tokens, alone in {seconds:.0f} s", flush=True)
     short = cached > 0
@@ -112,16 +57,21 @@ def main():
             ("steps of 512 tokens", [*at_once, "--step-tokens", "512"]),
             ("32 at once without the prefix cache", [*at_once, "--no-prefix-cache"]),
             ("few pages", [*at_once, "--pages", "24"]),
-            ("pages of 16 tokens", [*at_once, "--page-size", "16"])]
+            ("pages of 16 tokens", [*at_once, "--page-size", "16"]),
+            ("prompt lookup", [*at_once, "--draft-tokens", "7"]),
+            ("a draft model", [*at_once, "--draft", run, "--pages", "48"])]
     for name, arguments in ways:
-        found, preempted, cached, seconds = answers(name, 32, *arguments)
+        found, preempted, cached, (guessed, right), seconds = answers(name, 32, *arguments)
         differ = sum(a["tokens"] != b["tokens"] or a["text"] != b["text"] or a["finish"] != b["finish"]
                      for a, b in zip(expected, found))
         bits = sum(x != y for a, b in zip(expected, found) for x, y in zip(a["logprobs"], b["logprobs"]))
         bits += sum(a["top"] != b["top"] for a, b in zip(expected, found))
         print(f"{name}: {differ} requests differ in tokens, {bits} log-probabilities in bits; {preempted:.0f} preemptions, "
-              f"{cached:.0f} tokens found in the prefix cache, {seconds:.0f} s", flush=True)
+              f"{cached:.0f} tokens found in the prefix cache, {right:.0f} of {guessed:.0f} guesses right, {seconds:.0f} s", flush=True)
         short |= differ > 0 or bits > 0
+        if ("--draft-tokens" in arguments or "--draft" in arguments) and not 0 < right <= guessed:
+            print(f"{name}: no guess was right")
+            short = True
         if name == "few pages" and preempted < 20 and len(bodies) >= 300:
             print("few pages: must preempt at least 20 times")
             short = True

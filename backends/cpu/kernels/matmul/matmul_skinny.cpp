@@ -32,9 +32,31 @@ HWY_INLINE V LoadFirst(D d, const typename Of::T* from, std::int64_t count) {
   return hn::Load(d, padded);
 }
 
+// Of each of four vectors the sum of its lanes, in this order whichever of them it is.
+HWY_INLINE void SumsOfLanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float* HWY_RESTRICT sums) {
+#if HWY_TARGET == HWY_SCALAR
+  for (const V v : {v0, v1, v2, v3}) *sums++ = hn::GetLane(v);
+#else
+  const auto pairs = [d](V x, V y) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d, x, y), hn::InterleaveUpper(d, x, y));
+  };
+  // Of each block of four lanes: the block's sums of v0 to v3.
+  const V blocks = pairs(pairs(v0, v2), pairs(v1, v3));
+  HWY_ALIGN float each[hn::MaxLanes(D())];
+  hn::Store(blocks, d, each);
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  for (std::int64_t v = 0; v < 4; ++v) {
+    float sum = each[v];
+    for (std::int64_t block = 4; block < lanes; block += 4) sum += each[block + v];
+    sums[v] = sum;
+  }
+#endif
+}
+
 // out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS. Sums are vectors along
-// k, whose lanes are added at the end. B is of floats as Of tells.
-template <class Of, int M, int ROWS>
+// k, whose lanes are added at the end. B is of floats as Of tells. With FETCH B comes from memory: its cache lines are asked for ahead of
+// time, and behind the end of a row those of the next ROWS rows.
+template <class Of, int M, int ROWS, bool FETCH>
 HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const typename Of::T* b,
                      std::int64_t b_row, float* out, std::int64_t stride) {
   const D d;
@@ -48,8 +70,12 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
     for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::Zero(d);
   std::int64_t step = 0;
   for (; step + kLine <= k; step += kLine) {
+    if (FETCH) {
+      const std::int64_t ahead = step + kPrefetch;
+      const auto* from = ahead < k ? b + ahead : b + ROWS * b_row + (ahead - k);
 #pragma GCC unroll 8
-    for (int j = 0; j < ROWS; ++j) hwy::Prefetch(b + j * b_row + step + kPrefetch);
+      for (int j = 0; j < ROWS; ++j) hwy::Prefetch(from + j * b_row);
+    }
     for (std::int64_t at = step; at < step + kLine; at += lanes) {
       V right[ROWS];
 #pragma GCC unroll 8
@@ -74,17 +100,70 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
       for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::MulAdd(left, right[j], sums[i][j]);
     }
   }
+  float all[(M * ROWS + 3) / 4 * 4];
+  const auto sum = [&](int index) HWY_ATTR {
+    return index < M * ROWS ? sums[index / ROWS][index % ROWS] : hn::Zero(d);
+  };
+#pragma GCC unroll 8
+  for (int index = 0; index < M * ROWS; index += 4)
+    SumsOfLanes(d, sum(index), sum(index + 1), sum(index + 2), sum(index + 3), all + index);
+#pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
-    for (int j = 0; j < ROWS; ++j) out[i * stride + j] = hn::GetLane(hn::SumOfLanes(d, sums[i][j]));
+#pragma GCC unroll 8
+    for (int j = 0; j < ROWS; ++j) out[i * stride + j] = all[i * ROWS + j];
 }
 
-template <class Of, int M>
-void DotRows(std::int64_t n, std::int64_t k, const float* a, std::int64_t a_row, const typename Of::T* b,
-             std::int64_t b_row, float* out, std::int64_t stride) {
-  constexpr int kRows = M == 1 ? 6 : M == 2 ? 4 : 2;  // sums for which sixteen registers suffice
-  std::int64_t j = 0;
-  for (; j + kRows <= n; j += kRows) Dots<Of, M, kRows>(k, a, a_row, b + j * b_row, b_row, out + j, stride);
-  for (; j < n; ++j) Dots<Of, M, 1>(k, a, a_row, b + j * b_row, b_row, out + j, stride);
+// For all m rows of a: rows of B that fit into registers meet all of them before the next.
+template <class Of, int ROWS>
+HWY_INLINE void DotAll(std::int64_t m, std::int64_t k, const float* a, std::int64_t a_row,
+                       const typename Of::T* b, std::int64_t b_row, float* out, std::int64_t stride, bool fetch) {
+  for (std::int64_t i = 0; i < m; i += 4, fetch = false) {
+    const auto run = [&]<int M>() HWY_ATTR {
+      if (fetch)
+        Dots<Of, M, ROWS, true>(k, a + i * a_row, a_row, b, b_row, out + i * stride, stride);
+      else
+        Dots<Of, M, ROWS, false>(k, a + i * a_row, a_row, b, b_row, out + i * stride, stride);
+    };
+    switch (m - i) {
+      case 1:
+        run.template operator()<1>();
+        break;
+      case 2:
+        run.template operator()<2>();
+        break;
+      case 3:
+        run.template operator()<3>();
+        break;
+      default:
+        run.template operator()<4>();
+    }
+  }
+}
+
+template <class Of>
+void DotRows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std::int64_t a_row,
+             const typename Of::T* b, std::int64_t b_row, float* out, std::int64_t stride) {
+  constexpr bool kManyRegisters = hn::MaxLanes(D()) > 8;
+  constexpr int kRows = kManyRegisters ? 4 : 3;  // for four rows of A
+  constexpr std::int64_t kCached = 20 * 1024;    // bytes of A that stay in the L1 cache beside rows of B
+  const std::int64_t block =
+      std::max<std::int64_t>(4, kCached / std::max<std::int64_t>(1, k * 4) / 4 * 4);
+  for (std::int64_t i0 = 0; i0 < m; i0 += block) {
+    const std::int64_t rows = std::min(block, m - i0);
+    const float* left = a + i0 * a_row;
+    float* into = out + i0 * stride;
+    std::int64_t j = 0;
+    const auto columns = [&]<int ROWS>() HWY_ATTR {
+      for (; j + ROWS <= n; j += ROWS)
+        DotAll<Of, ROWS>(rows, k, left, a_row, b + j * b_row, b_row, into + j, stride, i0 == 0);
+    };
+    if (rows == 1)
+      columns.template operator()<8>();
+    else if (rows == 2)
+      columns.template operator()<4>();
+    columns.template operator()<kRows>();
+    columns.template operator()<1>();
+  }
 }
 
 // out[i * stride + j] (+)= sum over `ROWS` rows of a[i * a_row + r * a_col] b[r * b_row + j], j < n. Reads
@@ -135,13 +214,9 @@ void SkinnyOf(const SkinnyBlock& s, std::int64_t m, std::int64_t n, float* out, 
   const auto* b = static_cast<const typename Of::T*>(s.b);
   if (s.k == 0)
     for (std::int64_t i = 0; i < m; ++i) std::fill_n(out + i * stride, n, 0.0f);
-  const bool dots = s.b_row == 1 && s.a_col == 1;
+  if (s.b_row == 1 && s.a_col == 1) return DotRows<Of>(m, n, s.k, s.a, s.a_row, b, s.b_col, out, stride);
   const auto run = [&]<int M>(std::int64_t i) {
-    const float* a = s.a + i * s.a_row;
-    if (dots)
-      DotRows<Of, M>(n, s.k, a, s.a_row, b, s.b_col, out + i * stride, stride);
-    else
-      SumRows<Of, M>(n, s.k, a, s.a_row, s.a_col, b, s.b_row, out + i * stride, stride);
+    SumRows<Of, M>(n, s.k, s.a + i * s.a_row, s.a_row, s.a_col, b, s.b_row, out + i * stride, stride);
   };
   for (std::int64_t i = 0; i < m; i += 4) switch (m - i) {
       case 1:

@@ -1,0 +1,61 @@
+"""What the parts of scripts/check-serving share: models of random weights, and servers of them."""
+import json
+import os
+import random
+import re
+import subprocess
+import sys
+import urllib.request
+
+LENGTH = 1024  # of the longest text, in tokens
+
+
+def model_of(program, recipe, dtype, folder):
+    """A checkpoint of the recipe after one step, which is random weights but for that."""
+    run = f"{folder}/{recipe}-{dtype}"
+    if os.path.isdir(run):
+        return run
+    os.makedirs(folder, exist_ok=True)
+    text = f"{folder}/text.txt"
+    rng = random.Random(1)
+    with open(text, "w", encoding="utf-8") as out:
+        for _ in range(4000):
+            out.write(" ".join(rng.choice(["the", "sea", "was", "light", "and", "day"]) for _ in range(9)) + "\n")
+    subprocess.run([program, "train", recipe, "--device", "cpu", "--data", text, "--out", run, "--steps", "1", "--quiet",
+                    "--sample", "0", "--set", "batch=1", "--set", "sequence=64", "--set", f"dtype={dtype}"], check=True)
+    return run
+
+
+class Server:
+    """`meshloom serve` in the background."""
+
+    def __init__(self, program, run, *options):
+        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", "--max-length", str(LENGTH),
+                                         *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        said = ""
+        for line in self.process.stdout:
+            said += line
+            if found := re.match(r"Serving .* at (http\S+)/v1", line):
+                self.url = found[1]
+                break
+        else:
+            sys.exit(f"the server ended: {said}")
+        if "batch-invariant" not in said:
+            sys.exit(f"the server is not batch-invariant: {said}")
+
+    def completion(self, body):
+        request = urllib.request.Request(self.url + "/v1/completions", json.dumps(body).encode(),
+                                         {"Content-Type": "application/json"})
+        answer = json.load(urllib.request.urlopen(request))
+        choice = answer["choices"][0]
+        scores = choice["logprobs"]
+        return {"text": choice["text"], "tokens": scores["tokens"], "logprobs": scores["token_logprobs"],
+                "top": scores["top_logprobs"], "finish": choice["finish_reason"]}
+
+    def metric(self, name):
+        text = urllib.request.urlopen(self.url + "/metrics").read().decode()
+        return sum(float(value) for value in re.findall(rf"^meshloom:{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
+
+    def end(self):
+        self.process.terminate()
+        return self.process.wait()
