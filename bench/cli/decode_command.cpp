@@ -67,7 +67,8 @@ void add_decode(CLI::App& bench, const trainer::Registries& registries, trainer:
   options->recipe.add_to(*command);
   DecodeOptions& decode = options->decode;
   command
-      ->add_option("--texts", decode.texts, "How many texts go on at once, each a token further: a row each (1)")
+      ->add_option("--texts", decode.texts,
+                   "How many texts go on at once, each a token further: a row each (1)")
       ->delimiter(',')
       ->allow_extra_args(false)
       ->check(CLI::Range(1, 4096))
@@ -91,7 +92,8 @@ void add_decode(CLI::App& bench, const trainer::Registries& registries, trainer:
                     "Write JSON to FILE, or to stdout instead of the tables");
   command->add_flag("--quiet", options->quiet, "Print no progress on stderr");
   command->footer(
-      "Runs on random parameters and tokens, without sampling. The bytes are those of the calls' contracts: weights, "
+      "Runs on random parameters and tokens, without sampling. The bytes are those of the calls' contracts: "
+      "weights, "
       "the\ncaches of the texts, and what calls hand to one another.\n"
       "Examples:\n  meshloom bench decode tiny --device cpu\n"
       "  meshloom bench decode smollm2-135m --set dtype=bf16 --texts 1,8,32 --by op,variant");

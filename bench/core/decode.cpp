@@ -79,8 +79,8 @@ void run_decode(const trainer::TrainerConfig& config, const DecodeOptions& optio
     trainer::initialize(session, static_cast<std::uint64_t>(config.seed));
   });
   report.batch_dependence = runner.batch_dependence();
-  const double cached_token_bytes = static_cast<double>(runner.plan().memory.at("cache")) /
-                                    static_cast<double>(sizes.pages * kPageSize);
+  const double cached_token_bytes =
+      static_cast<double>(runner.plan().memory.at("cache")) / static_cast<double>(sizes.pages * kPageSize);
   std::vector<Texts> texts;
   const auto add = [&](std::string name, std::int64_t count, std::int64_t length, std::int64_t fresh) {
     texts.emplace_back(count, length, fresh, layers::vocabulary(*config.model));
@@ -97,7 +97,8 @@ void run_decode(const trainer::TrainerConfig& config, const DecodeOptions& optio
   for (const std::int64_t count : options.texts)
     add(fmt::format("{} text{} of {} tokens", count, count > 1 ? "s" : "", options.context), count,
         options.context, 1);
-  if (options.prompt > 0) add(fmt::format("a prompt of {} tokens", options.prompt), 1, options.prompt, options.prompt);
+  if (options.prompt > 0)
+    add(fmt::format("a prompt of {} tokens", options.prompt), 1, options.prompt, options.prompt);
   const int total = static_cast<int>(report.cases.size()) * static_cast<int>(options.rounds + 1);
   int done = 0;
   for (std::int64_t round = 0; round <= options.rounds; ++round)
@@ -110,7 +111,8 @@ void run_decode(const trainer::TrainerConfig& config, const DecodeOptions& optio
       of.wall.push_back(seconds);
       if (!device.info().timestamps) continue;
       const std::vector<double> each = runner.time_calls(texts[i].next());
-      for (std::size_t call = 0; call < of.calls.size(); ++call) of.calls[call].seconds.push_back(each.at(call));
+      for (std::size_t call = 0; call < of.calls.size(); ++call)
+        of.calls[call].seconds.push_back(each.at(call));
     }
 }
 
@@ -125,15 +127,15 @@ std::string to_text(const DecodeReport& report, const std::vector<std::string>& 
     const Summary wall = summarize(of.wall);
     double calls = 0;
     for (const StepCall& call : of.calls) calls += median(call.seconds);
-    rows.push_back(
-        {of.name, fmt::format("{:.1f}", rate(static_cast<double>(of.tokens), of)), seconds_text(wall.median),
-         fmt::format("{:.0f}%{}", 100 * wall.spread, wall.noisy ? " noisy" : ""),
-         fmt::format("{:.1f}", rate(of.bytes, of) * 1e-9),
-         report.ceilings.bytes_per_second > 0
-             ? fmt::format("{:.0f}%", 100 * rate(of.bytes, of) / report.ceilings.bytes_per_second)
-             : "",
-         fmt::format("{:.1f}", rate(of.flops, of) * 1e-9),
-         calls > 0 ? fmt::format("{:.0f}%", 100 * calls / wall.median) : ""});
+    rows.push_back({of.name, fmt::format("{:.1f}", rate(static_cast<double>(of.tokens), of)),
+                    seconds_text(wall.median),
+                    fmt::format("{:.0f}%{}", 100 * wall.spread, wall.noisy ? " noisy" : ""),
+                    fmt::format("{:.1f}", rate(of.bytes, of) * 1e-9),
+                    report.ceilings.bytes_per_second > 0
+                        ? fmt::format("{:.0f}%", 100 * rate(of.bytes, of) / report.ceilings.bytes_per_second)
+                        : "",
+                    fmt::format("{:.1f}", rate(of.flops, of) * 1e-9),
+                    calls > 0 ? fmt::format("{:.0f}%", 100 * calls / wall.median) : ""});
   }
   text += table(rows, {true, false, false, false, false, false, false, false});
   text += "calls: their sum, one after another by the device's clock, as a part of a run\n";
@@ -159,8 +161,9 @@ std::string to_json(const DecodeReport& report, const std::vector<std::string>& 
   json["cases"] = Json::array();
   for (const DecodeCase& of : report.cases) {
     const Summary wall = summarize(of.wall);
-    Json item{{"name", of.name},     {"tokens", of.tokens},     {"runs", wall.samples}, {"seconds", wall.median},
-              {"spread", wall.spread}, {"noisy", wall.noisy}, {"bytes", of.bytes},    {"flops", of.flops}};
+    Json item{{"name", of.name},        {"tokens", of.tokens},   {"runs", wall.samples},
+              {"seconds", wall.median}, {"spread", wall.spread}, {"noisy", wall.noisy},
+              {"bytes", of.bytes},      {"flops", of.flops}};
     StepReport step;
     step.calls = of.calls;
     item["groups"] = groups_json(step, by);

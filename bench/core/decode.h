@@ -24,9 +24,9 @@ struct DecodeOptions {
 
 struct DecodeCase {
   std::string name;
-  std::int64_t tokens = 0;       // that one run computes
-  double bytes = 0, flops = 0;   // of one run, by the contracts; of the caches only what the texts have
-  std::vector<double> wall;      // seconds of whole runs, with the writing of ids and the reading of logits
+  std::int64_t tokens = 0;      // that one run computes
+  double bytes = 0, flops = 0;  // of one run, by the contracts; of the caches only what the texts have
+  std::vector<double> wall;     // seconds of whole runs, with the writing of ids and the reading of logits
   std::vector<StepCall> calls;
 };
 

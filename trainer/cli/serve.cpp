@@ -10,10 +10,12 @@
 #include <thread>
 
 #include "hal/error.h"
+#include "layers/config/field.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
+#include "trainer/config/stored_recipe.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/inference/draft_model.h"
 #include "trainer/inference/engine.h"
@@ -25,11 +27,13 @@ namespace meshloom::trainer {
 namespace {
 
 constexpr std::chrono::milliseconds kLookForSignals{50};
+constexpr std::chrono::seconds kLookForCheckpoints{2};
 constexpr std::int64_t kKeyBytes = 1 << 20;  // of the file of keys
 
 struct ServeCommandOptions {
   std::string run, host = "127.0.0.1", key_file, draft;
   std::int64_t port = 8080;
+  bool watch = false;
   EngineOptions engine;
   HardwareRequest hardware;
 };
@@ -96,6 +100,7 @@ class Failure {
 
 // A model with its engine, ready to be served.
 struct LoadedModel {
+  std::int64_t step = 0;  // of its checkpoint
   TrainerConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatFormat> chat;
@@ -123,10 +128,11 @@ std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& reg
   for (std::int64_t id = 0; id < wanted.vocabulary(); ++id)
     if (const auto token = static_cast<std::int32_t>(id); tokenizer->token(token) != wanted.token(token))
       refuse(fmt::format("another token {}", id));
-  auto draft = std::make_unique<DraftModel>(
-      config, engine, engine.max_length > 0 ? engine.max_length : model.config.sequence, *model.device,
-      registries.catalog, checkpoint.model);
-  if (const std::int64_t vocabulary = layers::vocabulary(*model.config.model); draft->vocabulary() != vocabulary)
+  auto draft = std::make_unique<DraftModel>(config, engine,
+                                            engine.max_length > 0 ? engine.max_length : model.config.sequence,
+                                            *model.device, registries.catalog, checkpoint.model);
+  if (const std::int64_t vocabulary = layers::vocabulary(*model.config.model);
+      draft->vocabulary() != vocabulary)
     throw Error(where, "must have logits of as many tokens as the model, " + std::to_string(vocabulary),
                 std::to_string(draft->vocabulary()));
   return draft;
@@ -135,6 +141,7 @@ std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& reg
 void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
   const Checkpoint checkpoint = open_newest(options.run, say_note);
+  model.step = checkpoint.step;
   model.config = inference_recipe(checkpoint, options.hardware, registries);
   const TrainerConfig& config = model.config;
   if (config.input->source(config.sequence) > 0)
@@ -183,6 +190,38 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   std::fflush(stdout);
 }
 
+// Gives the engine the parameters of checkpoints that the run saves, until told to stop.
+void watch(const Registries& registries, const ServeCommandOptions& options, LoadedModel& model,
+           const std::atomic<bool>& stop) {
+  const auto parts = [](const TrainerConfig& config) {
+    return layers::config_text(*config.model, 0) + layers::config_text(*config.input->tokenizer, 0);
+  };
+  const std::string served = parts(model.config);
+  std::int64_t looked_at = model.step;
+  auto next = std::chrono::steady_clock::now();
+  for (; !stop; std::this_thread::sleep_for(kLookForSignals)) {
+    if (std::chrono::steady_clock::now() < next) continue;
+    next = std::chrono::steady_clock::now() + kLookForCheckpoints;
+    try {
+      const std::vector<std::int64_t> steps = checkpoint_steps(options.run);
+      if (steps.empty() || steps.front() <= looked_at) continue;
+      looked_at = steps.front();
+      const auto checkpoint = std::make_shared<const Checkpoint>(open_newest(options.run, say_note));
+      if (checkpoint->step <= model.step) continue;
+      if (parts(recipe_of(*checkpoint, registries.classes)) != served) {
+        say_note(fmt::format("{} has another model or tokenizer and is not served", checkpoint->path));
+        continue;
+      }
+      model.step = checkpoint->step;
+      model.engine->set_weights({checkpoint, &checkpoint->model});
+      say_note(fmt::format("new requests get the parameters of {}, once those that run have ended",
+                           checkpoint->path));
+    } catch (const std::exception& error) {
+      say_note(fmt::format("--watch: {}", error.what()));
+    }
+  }
+}
+
 int serve(const Registries& registries, const ServeCommandOptions& options) {
   refuse_hub_checkpoint(options.run, "run");
   ApiServerOptions server_options;
@@ -192,6 +231,9 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   if (server_options.keys.empty() && !is_loopback(options.host))
     throw Error("--host", "must be a loopback address, such as 127.0.0.1, where --api-key-file is not given",
                 "'" + options.host + "'");
+  if (options.watch && is_checkpoint(options.run))
+    throw Error("--watch", "needs the directory of a run, which saves further checkpoints",
+                "one checkpoint, '" + options.run + "'");
   Failure failure;
   server_options.note = say_note;
   server_options.lost = [&](const std::string& what) { failure.set(what); };
@@ -200,11 +242,13 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   LoadedModel model;
   std::thread io = failure.thread([&] { server.run(); });
   std::stop_source stop;
-  std::thread engine;
+  std::atomic<bool> stop_watching = false;
+  std::thread engine, watching;
   try {
     load(model, registries, options);
     engine = failure.thread([&] { model.engine->run(stop.get_token()); });
     server.set_model(model.served);
+    if (options.watch) watching = failure.thread([&] { watch(registries, options, model, stop_watching); });
     fmt::print("Serving {} at {}\n", model.served.name, url_of(options.host, server.port()));
     std::fflush(stdout);
     while (!signals.requested() && !failure.failed()) std::this_thread::sleep_for(kLookForSignals);
@@ -214,6 +258,8 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   } catch (const std::exception& error) {
     failure.set(error.what());
   }
+  stop_watching = true;
+  if (watching.joinable()) watching.join();
   server.shut_down();
   io.join();
   stop.request_stop();
@@ -246,12 +292,16 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
                    "A file with a key per line; clients must send one of them as 'Authorization: Bearer KEY'")
       ->type_name("FILE");
   add_engine_options(*command, options->engine);
+  command->add_flag(
+      "--watch", options->watch,
+      "Go on with the newest checkpoint whenever the run has saved one, such as while it is trained");
   command
-      ->add_option("--draft", options->draft,
-                   fmt::format("A run or checkpoint of a smaller model with the same tokenizer, which guesses "
-                               "tokens, {} by default. Without it --draft-tokens looks the last tokens up in "
-                               "the text in front of them",
-                               kDraftTokens))
+      ->add_option(
+          "--draft", options->draft,
+          fmt::format("A run or checkpoint of a smaller model with the same tokenizer, which guesses "
+                      "tokens, {} by default. Without it --draft-tokens looks the last tokens up in "
+                      "the text in front of them",
+                      kDraftTokens))
       ->type_name("RUN");
   command->add_flag("!--no-prefix-cache", options->engine.prefix_cache,
                     "Compute every prompt whole, also where another began alike");

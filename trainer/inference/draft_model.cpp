@@ -35,8 +35,8 @@ Sequence& DraftModel::follow(const DraftRequest& request) {
   const auto agree = std::mismatch(sequence.tokens.begin(), sequence.tokens.end(), request.tokens.begin(),
                                    request.tokens.end());
   // At least the last token is computed, as its logits are wanted.
-  sequence.computed =
-      std::min({sequence.computed, static_cast<std::int64_t>(agree.first - sequence.tokens.begin()), size - 1});
+  sequence.computed = std::min(
+      {sequence.computed, static_cast<std::int64_t>(agree.first - sequence.tokens.begin()), size - 1});
   sequence.tokens.assign(request.tokens.begin(), request.tokens.end());
   sequence.prompt = request.prompt;
   return sequence;

@@ -109,7 +109,7 @@ void Engine::check(const Request& request) const {
 RequestId Engine::submit(Request request) {
   check(request);
   const std::lock_guard lock(mutex_);
-  if (!lost_.empty()) throw hal::DeviceLost("engine", "must have its device", lost_);
+  if (!lost_.empty()) throw hal::DeviceLost("engine", "must be able to compute", lost_);
   const std::int64_t most = options_.max_sequences + options_.max_waiting;
   if (unfinished_ >= most)
     throw EngineBusy("engine", "at most " + std::to_string(most) + " requests run and wait",
@@ -161,6 +161,7 @@ void Engine::receive() {
     std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
     submitted_.clear();
     cancelled.swap(cancelled_);
+    if (new_weights_) weights_ = std::move(new_weights_);
   }
   const auto end_where = [&](FinishReason reason, const auto& ends) {
     std::vector<Active*> ending;
@@ -180,9 +181,34 @@ void Engine::receive() {
             [](const Active& each) { return each.request.max_tokens == 0 && !each.request.score_prompt; });
 }
 
+void Engine::set_weights(std::shared_ptr<const StoredTensors> weights) {
+  const std::lock_guard lock(mutex_);
+  new_weights_ = std::move(weights);
+  wake_.notify_all();
+}
+
+// Whether it read them.
+bool Engine::take_weights() {
+  if (!weights_ || std::any_of(active_.begin(), active_.end(), [](const auto& each) { return each->began; }))
+    return false;
+  try {
+    runner_.load(*std::exchange(weights_, nullptr));
+  } catch (const std::exception& error) {
+    lose(error.what());  // some of the old ones may be gone
+    return true;
+  }
+  pool_.forget_all();
+  ++counts_.weight_updates;
+  return true;
+}
+
 bool Engine::step() {
   receive();
-  if (active_.empty()) return false;
+  const bool updated = take_weights();
+  if (active_.empty()) {
+    if (updated) publish();
+    return updated;
+  }
   compute();
   publish();
   return true;
@@ -230,7 +256,8 @@ void Engine::compute() {
     return lose(lost.what());
   }
   std::vector<Sequence*> sequences;
-  for (const auto& each : active_) sequences.push_back(each.get());
+  for (const auto& each : active_)
+    if (!weights_ || each->began) sequences.push_back(each.get());
   const ScheduledStep step =
       schedule(sequences, pool_,
                {.tokens = options_.step_tokens, .rows = runner_.rows(), .sequences = options_.max_sequences});
@@ -353,7 +380,7 @@ void Engine::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     if (step()) continue;
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, stop, [&] { return !submitted_.empty() || !cancelled_.empty(); });
+    wake_.wait(lock, stop, [&] { return !submitted_.empty() || !cancelled_.empty() || new_weights_; });
   }
 }
 

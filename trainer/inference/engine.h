@@ -61,6 +61,11 @@ class Engine : public EngineClient {
   // then stay: it may be called again.
   void run(const std::stop_token& stop);
 
+  // Goes on with other parameters of the same model as soon as no request runs. Those that run end with the parameters that they began
+  // with, those that wait begin with the new ones: a text is of one set of parameters, and so are the pages that it finds. Where
+  // reading fails nothing can be computed any more. From any thread; a later call takes the place of one that still waits.
+  void set_weights(std::shared_ptr<const StoredTensors> weights);
+
   RequestId submit(Request request) override;
   void cancel(RequestId id) override;
   EngineCounters counters() const override;
@@ -78,7 +83,7 @@ class Engine : public EngineClient {
     Usage usage;
     std::vector<TokenScore> scores;  // of the prompt
     DraftLength draft_length;
-    std::int64_t known = 0;          // pages that are known to the pool
+    std::int64_t known = 0;  // pages that are known to the pool
     bool began = false;
     RequestId id() const { return arrival; }
   };
@@ -86,6 +91,7 @@ class Engine : public EngineClient {
   void check(const Request& request) const;
   void receive();
   void compute();
+  bool take_weights();
   void propose();
   void lose(const std::string& what);
   void advance(Active& active, const Chunk& chunk, std::span<const float> logits);
@@ -103,11 +109,13 @@ class Engine : public EngineClient {
   PagePool pool_;
   std::vector<std::unique_ptr<Active>> active_;  // waiting and running
   EngineCounters counts_;
+  std::shared_ptr<const StoredTensors> weights_;  // to be read when nothing runs
 
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
   std::vector<std::unique_ptr<Active>> submitted_;  // since the last step
   std::vector<RequestId> cancelled_;
+  std::shared_ptr<const StoredTensors> new_weights_;
   EngineCounters published_;
   std::int64_t unfinished_ = 0;  // requests
   RequestId last_ = 0;

@@ -64,6 +64,9 @@ class ModelRunner {
   // Tokens of one run whose logits can be wanted.
   std::int64_t rows() const { return options_.rows; }
 
+  // Reads other parameters of the same names and shapes. What it throws may leave some of them read.
+  void load(const StoredTensors& weights) { load_parameters(weights, *session_); }
+
   // Computes chunks of different sequences, whose pages must have room for them, and waits for them. Returns the logits of the wanted
   // tokens, (rows, vocabulary), in the order of the chunks and of their tokens, until the next run. What it throws leaves the pages of
   // other sequences as they were, unless it is DeviceLost.

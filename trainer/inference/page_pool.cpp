@@ -13,8 +13,19 @@ std::uint64_t page_hash(std::uint64_t parent, std::span<const std::int32_t> toke
 }
 
 PagePool::PagePool(std::int64_t pages, std::int64_t page_size, bool prefix_cache, PageHash hash)
-    : page_size_(page_size), prefix_cache_(prefix_cache), hash_(hash), pages_(static_cast<std::size_t>(pages)) {
+    : page_size_(page_size),
+      prefix_cache_(prefix_cache),
+      hash_(hash),
+      pages_(static_cast<std::size_t>(pages)) {
   for (auto page = static_cast<Page>(pages); page-- > 0;) free_.push_back(page);
+}
+
+void PagePool::forget_all() {
+  for (const auto& [used, page] : unused_) {
+    forget(page);
+    free_.push_back(page);
+  }
+  unused_.clear();
 }
 
 std::optional<Page> PagePool::take() {

@@ -45,6 +45,8 @@ class PagePool {
   Page keep(Page page, Page parent, std::span<const std::int32_t> tokens);
   // A sequence's pages in order have a user less each.
   void drop(std::span<const Page> pages);
+  // Nothing that was computed is found again. No page may be in use.
+  void forget_all();
 
  private:
   struct State {

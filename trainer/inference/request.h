@@ -70,7 +70,8 @@ struct EngineCounters {
   std::int64_t pages = 0, pages_in_use = 0;  // of the pool
   std::int64_t prompt_tokens = 0, cached_tokens = 0, generation_tokens = 0, steps = 0,
                preemptions = 0,  // since the start
-      drafts = 0, draft_tokens = 0, accepted_tokens = 0;  // guesses that were computed, their tokens, those that were right
+      weight_updates = 0, drafts = 0, draft_tokens = 0,
+               accepted_tokens = 0;  // guesses that were computed, their tokens, those that were right
 };
 
 // The queue has no room; the caller may try again.

@@ -70,6 +70,8 @@ std::string Metrics::text(const std::string& model, const EngineCounters& engine
   one("engine_steps_total", "counter", "Steps of the engine.", number(engine.steps));
   one("num_preemptions_total", "counter", "Requests that had to give their pages to others.",
       number(engine.preemptions));
+  one("weight_updates_total", "counter", "How often other parameters were read.",
+      number(engine.weight_updates));
   one("spec_decode_num_drafts_total", "counter", "Guesses of tokens that were computed.",
       number(engine.drafts));
   one("spec_decode_num_draft_tokens_total", "counter", "Their tokens.", number(engine.draft_tokens));

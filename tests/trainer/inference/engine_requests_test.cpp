@@ -315,6 +315,56 @@ TEST(EngineRequests, ArePenalizedForTheirOwnText) {
   EXPECT_GT(std::count(ids.begin(), ids.end(), 6), 3);
 }
 
+// Those that run end with the parameters that they began with, and no page of theirs is found any more.
+TEST(EngineWeights, ChangeBetweenRequests) {
+  TinyModel before, after;
+  after.initialize(6);
+  const Request request = greedy(20, 25), other = greedy(20, 25, 2);
+  const auto alone = [&](TinyModel& model, const Request& request) {
+    Engine engine = model.engine({.page_size = 4});
+    const std::shared_ptr<RecordedEvents> heard = send(engine, request);
+    finish_all(engine);
+    return heard->ids();
+  };
+  const std::vector<std::int32_t> old_text = alone(before, request), new_text = alone(after, request);
+  ASSERT_NE(old_text, new_text);
+  for (const bool few_pages : {false, true}) {
+    Engine engine =
+        before.engine({.max_length = 48, .max_sequences = 3, .page_size = 4, .pages = few_pages ? 14 : 0});
+    const std::shared_ptr<RecordedEvents> first = send(engine, request), second = send(engine, other);
+    for (int step = 0; step < 6; ++step) ASSERT_TRUE(engine.step());
+    engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(after.config, -1, 6)));
+    const std::shared_ptr<RecordedEvents> third = send(engine, request);
+    finish_all(engine);
+    EXPECT_EQ(first->ids(), old_text);
+    EXPECT_EQ(second->ids(), alone(before, other));
+    EXPECT_EQ(third->ids(), new_text);
+    EXPECT_EQ(third->usage.cached_tokens, 0);
+    EXPECT_EQ(engine.counters().preemptions > 0, few_pages);
+    EXPECT_EQ(engine.counters().weight_updates, 1);
+    // Without requests too.
+    engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(before.config)));
+    finish_all(engine);
+    EXPECT_EQ(engine.counters().weight_updates, 2);
+    const std::shared_ptr<RecordedEvents> fourth = send(engine, request);
+    finish_all(engine);
+    EXPECT_EQ(fourth->ids(), old_text);
+    EXPECT_EQ(fourth->usage.cached_tokens, 0);
+  }
+}
+
+TEST(EngineWeights, OfAnotherModelEndIt) {
+  TinyModel model;
+  Engine engine = model.engine({.max_sequences = 1});
+  trainer::TrainerConfig other = trainer::tiny_pairs();
+  engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(other)));
+  const std::shared_ptr<RecordedEvents> heard = send(engine, greedy(5, 5));
+  finish_all(engine);
+  EXPECT_EQ(heard->reason(), FinishReason::error);
+  EXPECT_THAT(heard->error, HasSubstr("must hold"));
+  EXPECT_THROW(send(engine, greedy(5, 5)), hal::DeviceLost);
+}
+
 TEST(EngineModel, WithoutCachesIsRefused) {
   TinyModel model;
   const trainer::TrainerConfig pairs = trainer::tiny_pairs();

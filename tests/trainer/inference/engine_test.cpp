@@ -207,8 +207,7 @@ TEST_P(EngineBatches, GiveTheSameTokensWithSpeculation) {
   if (!invariant) plain.batch_invariant = false;
   const Outcome expected = one_by_one(model, plain, requests);
   Told told;
-  for (std::size_t i = 0; i < requests.size(); ++i)
-    told.texts[requests[i].prompt] = expected.heard[i]->ids();
+  for (std::size_t i = 0; i < requests.size(); ++i) told.texts[requests[i].prompt] = expected.heard[i]->ids();
   EngineOptions options = plain;
   options.draft_tokens = 7;
   const auto draft_model = [&](TinyModel& of) {

@@ -30,8 +30,13 @@ const Backends& backends() {
   return here;
 }
 
-// The initial parameters, larger than they are for training, so that tokens differ much in probability.
-trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std::int32_t poisoned = -1) {
+}  // namespace
+
+const hal::Registry& inference_registry() { return backends().registry; }
+const kernels::Catalog& inference_catalog() { return backends().catalog; }
+
+trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std::int32_t poisoned,
+                                      std::uint64_t seed) {
   const layers::Traced traced = layers::trace_logits(*config.model, inference_catalog(), 1, 1);
   std::vector<trainer::StoredTensor> tensors;
   for (const layers::ParameterInfo& parameter : traced.parameters)
@@ -43,7 +48,7 @@ trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std:
   file << header;
   for (const layers::ParameterInfo& parameter : traced.parameters) {
     std::vector<float> values(static_cast<std::size_t>(parameter.type.elements()));
-    parameter.initialize(5, values.data());
+    parameter.initialize(seed, values.data());
     if (parameter.type.shape.size() > 1)
       for (float& value : values) value *= 3;
     if (poisoned >= 0 && parameter.path.find("embedding") != std::string::npos)
@@ -58,15 +63,12 @@ trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std:
   return stored;
 }
 
-}  // namespace
-
-const hal::Registry& inference_registry() { return backends().registry; }
-const kernels::Catalog& inference_catalog() { return backends().catalog; }
-
 TinyModel::TinyModel(const std::string& id)
     : config(trainer::tiny()),
       weights(random_weights(config)),
       device(hal::checked(inference_registry().open(id))) {}
+
+void TinyModel::initialize(std::uint64_t seed) { weights = random_weights(config, -1, seed); }
 
 void TinyModel::poison(std::int32_t token) { weights = random_weights(config, token); }
 

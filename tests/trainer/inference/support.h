@@ -20,6 +20,10 @@ namespace meshloom::tests {
 
 const hal::Registry& inference_registry();
 const kernels::Catalog& inference_catalog();
+// The initial parameters, larger than they are for training, so that tokens differ much in probability. Those of the embedding of token
+// `poisoned` are no numbers.
+trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std::int32_t poisoned = -1,
+                                      std::uint64_t seed = 5);
 
 // The recipe `tiny` with random parameters, on a device that checks every rule.
 class TinyModel {
@@ -31,6 +35,8 @@ class TinyModel {
     return {config, options, *device, inference_catalog(), weights, std::move(speculator)};
   }
 
+  // Other random parameters.
+  void initialize(std::uint64_t seed);
   // Makes the embedding of a token no number, in engines from now on.
   void poison(std::int32_t token);
 

@@ -105,6 +105,48 @@ TEST(ServeCommand, ServesARunUntilASignal) {
   }
 }
 
+TEST(ServeCommand, FollowsARunAndADraftModelChangesNothing) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text.txt", sample_text(6000)), run = scratch.path("run");
+  const auto train = [&](const std::string& more) {
+    ASSERT_EQ(
+        meshloom("train tiny --device cpu --sample 0 --quiet --data " + text + " --out " + run + more).code,
+        0);
+  };
+  const auto generated = [&] {
+    return Json::parse(
+        meshloom("generate --device cpu --temperature 0 --tokens 12 --json --prompt 'In the' --checkpoint " +
+                 run)
+            .out)["text"];
+  };
+  train(" --steps 2");
+  const Json old_text = generated();
+  Served served({run, "--device", "cpu", "--watch", "--draft", run});
+  ASSERT_NE(served.port(), 0);
+  const auto answer = [&] {
+    return Json::parse(
+        ask(served.port(), "POST", "/v1/completions",
+            R"({"prompt":"In the","echo":true,"max_tokens":12,"temperature":0,"ignore_eos":true})")
+            .body)["choices"][0]["text"];
+  };
+  const auto metric = [&](const std::string& name) {
+    const std::string body = ask(served.port(), "GET", "/metrics").body;
+    const std::size_t at = body.find("\nmeshloom:" + name + "{");
+    return at == std::string::npos ? -1.0 : std::stod(body.substr(body.find('}', at) + 1));
+  };
+  EXPECT_EQ(answer(), old_text);
+  EXPECT_EQ(metric("weight_updates_total"), 0);
+  EXPECT_GT(metric("spec_decode_num_accepted_tokens_total"), 5);
+  train(" --resume --steps 40");
+  const Json new_text = generated();
+  EXPECT_NE(new_text, old_text);
+  for (int i = 0; i < 600 && metric("weight_updates_total") == 0; ++i) std::this_thread::sleep_for(50ms);
+  EXPECT_EQ(metric("weight_updates_total"), 1);
+  EXPECT_EQ(answer(), new_text);
+  served.signal(SIGTERM);
+  EXPECT_EQ(served.exit_code(), 0);
+}
+
 TEST(ServeCommand, WhatItRefuses) {
   const Scratch scratch;
   const auto refuses = [&](const std::string& arguments, const std::string& message, int code = 1) {
@@ -122,6 +164,13 @@ TEST(ServeCommand, WhatItRefuses) {
   refuses("run --max-sequences 0", "--max-sequences", 2);
   refuses("--port 0", "run is required", 2);
   refuses("--port 0 " + scratch.path("none"), "the directory must exist");
+  const std::string text = scratch.file("text.txt", sample_text(6000)), run = scratch.path("tiny");
+  ASSERT_EQ(
+      meshloom("train tiny --device cpu --steps 1 --sample 0 --quiet --data " + text + " --out " + run).code,
+      0);
+  refuses("--port 0 --watch " + run + "/step-00000001", "--watch: needs the directory of a run");
+  refuses("--port 0 --device cpu " + run + " --draft " + scratch.path("none"), "the directory must exist");
+  refuses("--port 0 --draft-tokens -1 " + run, "--draft-tokens", 2);
 }
 
 }  // namespace

@@ -101,9 +101,8 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
     }
   }
   float all[(M * ROWS + 3) / 4 * 4];
-  const auto sum = [&](int index) HWY_ATTR {
-    return index < M * ROWS ? sums[index / ROWS][index % ROWS] : hn::Zero(d);
-  };
+  const auto sum = [&](int index)
+                       HWY_ATTR { return index < M * ROWS ? sums[index / ROWS][index % ROWS] : hn::Zero(d); };
 #pragma GCC unroll 8
   for (int index = 0; index < M * ROWS; index += 4)
     SumsOfLanes(d, sum(index), sum(index + 1), sum(index + 2), sum(index + 3), all + index);
@@ -116,7 +115,8 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
 // For all m rows of a: rows of B that fit into registers meet all of them before the next.
 template <class Of, int ROWS>
 HWY_INLINE void DotAll(std::int64_t m, std::int64_t k, const float* a, std::int64_t a_row,
-                       const typename Of::T* b, std::int64_t b_row, float* out, std::int64_t stride, bool fetch) {
+                       const typename Of::T* b, std::int64_t b_row, float* out, std::int64_t stride,
+                       bool fetch) {
   for (std::int64_t i = 0; i < m; i += 4, fetch = false) {
     const auto run = [&]<int M>() HWY_ATTR {
       if (fetch)
@@ -146,8 +146,7 @@ void DotRows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std
   constexpr bool kManyRegisters = hn::MaxLanes(D()) > 8;
   constexpr int kRows = kManyRegisters ? 4 : 3;  // for four rows of A
   constexpr std::int64_t kCached = 20 * 1024;    // bytes of A that stay in the L1 cache beside rows of B
-  const std::int64_t block =
-      std::max<std::int64_t>(4, kCached / std::max<std::int64_t>(1, k * 4) / 4 * 4);
+  const std::int64_t block = std::max<std::int64_t>(4, kCached / std::max<std::int64_t>(1, k * 4) / 4 * 4);
   for (std::int64_t i0 = 0; i0 < m; i0 += block) {
     const std::int64_t rows = std::min(block, m - i0);
     const float* left = a + i0 * a_row;

@@ -150,17 +150,6 @@ class Pool {
       }
     });
   }
-  // Asks for the rows ahead of time.
-  void prefetch(std::int64_t r, std::int64_t kv, Range keys) const {
-    constexpr std::int64_t kLine = 64;
-    const auto size = static_cast<std::int64_t>(hal::size_of(dtype_));
-    each_run(r, kv, keys, [&](std::int64_t, std::int64_t count, std::int64_t first) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        const std::byte* row = data_ + (first + i * stride_) * size;
-        for (std::int64_t at = 0; at < features_ * size; at += kLine) __builtin_prefetch(row + at);
-      }
-    });
-  }
   const float* floats(std::int64_t element) const { return reinterpret_cast<const float*>(data_) + element; }
 
  private:
@@ -196,10 +185,8 @@ class PagedTile {
     r_ = r, kv_ = kv, mask_ = mask, first_ = first, count_ = count;
     load(begin + first);
     const Range seen = mask.keys(first, first + count);
-    for (std::int64_t k0 = seen.begin / kTile * kTile; k0 < seen.end; k0 += kTile) {
-      const std::int64_t end = std::min(k0 + kTile, seen.end);
-      tile(k0, {std::max(k0, seen.begin), end}, {end, std::min(end + kTile, seen.end)});
-    }
+    for (std::int64_t k0 = seen.begin / kTile * kTile; k0 < seen.end; k0 += kTile)
+      tile(k0, {std::max(k0, seen.begin), std::min(k0 + kTile, seen.end)});
     store(begin + first);
   }
 
@@ -245,11 +232,10 @@ class PagedTile {
     std::fill_n(tile_ + (shown.end - k0) * depth_, (k0 + kTile - shown.end) * depth_, 0.0f);
   }
 
-  // Memory is read while the tile is computed: its values, and the keys of the next one.
-  void tile(std::int64_t k0, Range shown, Range next) {
+  void tile(std::int64_t k0, Range shown) {
     const PagedAttentionDims& d = work_.dims;
-    values_.prefetch(r_, kv_, shown);
     load_keys(k0, shown);
+    load_values(k0, shown);
     // Queries in front of the tile see nothing of it, and those whose window has passed it.
     const std::int64_t skip = std::max<std::int64_t>(0, mask_.queries(k0).begin - first_),
                        queries = std::min(count_, mask_.queries(shown.end - 1).end - first_) - skip,
@@ -258,7 +244,6 @@ class PagedTile {
     float* scores = scores_ + row * kTile;
     micro_gemm(rows, kTile, d.d, plain_a(queries_ + row * d.d, d.d, 1), plain_b(transposed_, kTile), scores,
                kTile, false);
-    keys_.prefetch(r_, kv_, next);
     if (d.soft_cap > 0) cap_scores(scores, nullptr, rows, kTile, kTile, static_cast<float>(d.soft_cap));
     if (d.slopes >= 0)
       for (std::int64_t g = 0; g < group(); ++g)
@@ -278,7 +263,6 @@ class PagedTile {
     }
     HWY_DYNAMIC_DISPATCH(PagedSoftmax)(scores, rows, kTile, row_max_ + row, row_sum_ + row, rescale_ + row);
     scale_rows(sums_ + row * depth_, rows, depth_, depth_, rescale_ + row);
-    load_values(k0, shown);
     micro_gemm(rows, depth_, kTile, plain_a(scores, kTile, 1), plain_b(tile_, depth_), sums_ + row * depth_,
                depth_, true);
   }
