@@ -127,9 +127,11 @@ std::vector<TokenLogit> finite_logits(std::span<const float> logits, std::span<c
     for (std::size_t word = 0; word < allowed.size(); ++word)
       for (std::uint64_t bits = allowed[word]; bits != 0; bits &= bits - 1) {
         const std::size_t id = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
-        if (id < logits.size() && std::isfinite(logits[id])) tokens.push_back({static_cast<std::int32_t>(id), logits[id]});
+        if (id < logits.size() && std::isfinite(logits[id]))
+          tokens.push_back({static_cast<std::int32_t>(id), logits[id]});
       }
-    if (tokens.empty()) throw Error("sampling", "at least one token that is allowed must have a finite logit", "none");
+    if (tokens.empty())
+      throw Error("sampling", "at least one token that is allowed must have a finite logit", "none");
     return tokens;
   }
   tokens.reserve(logits.size());

@@ -18,7 +18,8 @@ std::string TokenBytes::of(std::int32_t id) const {
   else
     bytes = tokenizer_.decode({&id, 1});
   const std::string name = tokenizer_.token(id);
-  if (name.size() == 6 && name.starts_with("<0x") && name[5] == '>' && std::isxdigit(static_cast<unsigned char>(name[3])) &&
+  if (name.size() == 6 && name.starts_with("<0x") && name[5] == '>' &&
+      std::isxdigit(static_cast<unsigned char>(name[3])) &&
       std::isxdigit(static_cast<unsigned char>(name[4])))
     bytes = std::string(1, static_cast<char>(std::stoi(name.substr(3, 2), nullptr, 16)));
   return bytes;

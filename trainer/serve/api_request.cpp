@@ -103,10 +103,9 @@ void read_common(RequestFields& fields, const ServedModel& model, ApiRequest& re
   fields.not_built("best_of", {request.n});
   fields.not_built("use_beam_search", {false});
   request.grammar = grammar_of_request(fields, *model.grammars);
-  for (const char* name :
-       {"prompt_logprobs", "cache_salt", "stop_token_ids", "chat_template_kwargs", "logits_processors",
-        "truncate_prompt_tokens", "bad_words", "allowed_token_ids", "include_stop_str_in_output",
-        "return_token_ids", "prompt_embeds", "lora_request"})
+  for (const char* name : {"prompt_logprobs", "cache_salt", "stop_token_ids", "chat_template_kwargs",
+                           "logits_processors", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
+                           "include_stop_str_in_output", "return_token_ids", "prompt_embeds", "lora_request"})
     fields.not_built(name, kNone);
   fields.not_built("priority", {0});
   fields.not_built("min_tokens", {0});

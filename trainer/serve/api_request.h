@@ -24,9 +24,9 @@ struct ApiRequest {
   std::optional<std::int64_t> max_tokens;  // none = up to the model's length
   std::vector<std::string> stop;
   bool ignore_ends = false;
-  std::vector<std::int32_t> ends;  // tokens that end a text
+  std::vector<std::int32_t> ends;       // tokens that end a text
   std::shared_ptr<TokenMasks> grammar;  // that a text is held to
-  std::optional<int> logprobs;     // with so many alternatives
+  std::optional<int> logprobs;          // with so many alternatives
   bool echo = false, stream = false;
   bool usage_at_end = false, usage_in_chunks = false;  // of a stream
   std::vector<std::string> ignored;                    // fields that are not known

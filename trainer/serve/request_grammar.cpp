@@ -33,19 +33,22 @@ AskedGrammar asked_schema(const RequestJson& value, const std::string& field) {
   RequestJson schema = value;
   if (value.is_string()) {
     try {
-      schema = parse_ordered_json(value.get_ref<const std::string&>(), field, "the text", 2 * JsonSchema::kDepth + 8);
+      schema = parse_ordered_json(value.get_ref<const std::string&>(), field, "the text",
+                                  2 * JsonSchema::kDepth + 8);
     } catch (const Error& error) {
       refuse_field(field, "must be a JSON schema", error.rule());
     }
   }
-  if (!schema.is_object() && !schema.is_boolean()) refuse_field(field, "must be a JSON schema", shown_value(schema));
+  if (!schema.is_object() && !schema.is_boolean())
+    refuse_field(field, "must be a JSON schema", shown_value(schema));
   return {field, "json " + schema.dump(), [schema] { return grammar_of_json_schema(schema); }};
 }
 
 AskedGrammar asked_choice(const RequestJson& value, const std::string& field) {
   if (!value.is_array()) refuse_field(field, "must be a list of texts", shown_value(value));
   std::vector<std::string> texts;
-  for (std::size_t i = 0; i < value.size(); ++i) texts.push_back(text_value(value[i], fmt::format("{}[{}]", field, i)));
+  for (std::size_t i = 0; i < value.size(); ++i)
+    texts.push_back(text_value(value[i], fmt::format("{}[{}]", field, i)));
   return {field, "choice " + value.dump(), [texts] { return grammar_of_choice(texts); }};
 }
 
@@ -67,10 +70,12 @@ void add_response_format(RequestFields& fields, std::vector<AskedGrammar>& asked
   if (type == "text") return;
   if (type == "json_object") return asked.push_back(asked_object(name));
   if (type != "json_schema")
-    refuse_field(name + ".type", "must be 'text', 'json_object' or 'json_schema'", type.empty() ? "none" : shown(type));
+    refuse_field(name + ".type", "must be 'text', 'json_object' or 'json_schema'",
+                 type.empty() ? "none" : shown(type));
   const RequestJson* described = inner.find("json_schema");
   if (!described || !described->is_object())
-    refuse_field(name + ".json_schema", "must be an object with a schema", described ? shown_value(*described) : "none");
+    refuse_field(name + ".json_schema", "must be an object with a schema",
+                 described ? shown_value(*described) : "none");
   RequestFields schema(*described, name + ".json_schema.");
   schema.text("name");
   schema.text("description");
@@ -83,21 +88,25 @@ void add_response_format(RequestFields& fields, std::vector<AskedGrammar>& asked
 
 // The fields of structured_outputs, which as guided_* stand in the request itself.
 void add_fields(RequestFields& fields, const std::string& prefix, std::vector<AskedGrammar>& asked) {
-  if (const RequestJson* json = fields.find(prefix + "json")) asked.push_back(asked_schema(*json, fields.path(prefix + "json")));
+  if (const RequestJson* json = fields.find(prefix + "json"))
+    asked.push_back(asked_schema(*json, fields.path(prefix + "json")));
   if (const RequestJson* regex = fields.find(prefix + "regex"))
     asked.push_back(asked_text("regex", *regex, fields.path(prefix + "regex"), grammar_of_regex));
   if (const RequestJson* choice = fields.find(prefix + "choice"))
     asked.push_back(asked_choice(*choice, fields.path(prefix + "choice")));
   if (const RequestJson* grammar = fields.find(prefix + "grammar"))
     asked.push_back(asked_text("grammar", *grammar, fields.path(prefix + "grammar"), grammar_of_gbnf));
-  if (fields.boolean(prefix + "json_object").value_or(false)) asked.push_back(asked_object(fields.path(prefix + "json_object")));
+  if (fields.boolean(prefix + "json_object").value_or(false))
+    asked.push_back(asked_object(fields.path(prefix + "json_object")));
   fields.not_built(prefix + "whitespace_pattern", {""});
 }
 
 }  // namespace
 
-std::shared_ptr<TokenMasks> GrammarCache::find(const std::string& key, const std::function<SharedGrammar()>& compile) {
-  const auto found = std::find_if(kept_.begin(), kept_.end(), [&](const auto& each) { return each.first == key; });
+std::shared_ptr<TokenMasks> GrammarCache::find(const std::string& key,
+                                               const std::function<SharedGrammar()>& compile) {
+  const auto found =
+      std::find_if(kept_.begin(), kept_.end(), [&](const auto& each) { return each.first == key; });
   if (found != kept_.end()) {
     kept_.splice(kept_.begin(), kept_, found);
     return kept_.front().second;
@@ -117,7 +126,8 @@ std::shared_ptr<TokenMasks> grammar_of_request(RequestFields& fields, GrammarCac
     if (!outputs->is_object()) refuse_field("structured_outputs", "must be an object", shown_value(*outputs));
     RequestFields inner(*outputs, "structured_outputs.");
     add_fields(inner, "", asked);
-    if (const auto unknown = inner.unknown(); !unknown.empty()) refuse_field(unknown[0], "is not built here, so it must be left out");
+    if (const auto unknown = inner.unknown(); !unknown.empty())
+      refuse_field(unknown[0], "is not built here, so it must be left out");
   }
   if (asked.empty()) return {};
   if (asked.size() > 1) refuse_field(asked[1].field, "must be left out beside " + asked[0].field);

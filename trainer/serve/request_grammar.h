@@ -21,7 +21,8 @@ class GrammarCache {
   static constexpr std::size_t kKept = 16;
 
   // `tokenizer` must outlive this. Its table is made when it is first needed.
-  GrammarCache(const Tokenizer& tokenizer, std::int64_t vocabulary) : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
+  GrammarCache(const Tokenizer& tokenizer, std::int64_t vocabulary)
+      : tokenizer_(tokenizer), vocabulary_(vocabulary) {}
   // Throws what `compile` throws. `key` has all that the grammar depends on.
   std::shared_ptr<TokenMasks> find(const std::string& key, const std::function<SharedGrammar()>& compile);
 

@@ -33,16 +33,42 @@ struct SchemaCase {
 TEST(JsonGrammar, HasObjectsAsTheyAreWritten) {
   const trainer::SharedGrammar grammar = trainer::grammar_of_json_object();
   for (const char* text :
-       {"{}", "{ }", R"({"a":1})", R"({"a": [1, 2.5e-3, -0, true, false, null, "x", {}, []]})", "{\n  \"a\": {\n    \"b\": []\n  }\n}",
-        R"({"":"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é😀"})", R"({"a":1,"a":2})", "{\"\x7f\":0}"}) {
+       {"{}", "{ }", R"({"a":1})", R"({"a": [1, 2.5e-3, -0, true, false, null, "x", {}, []]})",
+        "{\n  \"a\": {\n    \"b\": []\n  }\n}", R"({"":"\"\\\/\b\f\n\r\t\u00e9\ud83d\ude00é😀"})",
+        R"({"a":1,"a":2})", "{\"\x7f\":0}"}) {
     EXPECT_TRUE(grammar->accepts(text)) << text;
     EXPECT_TRUE(Json::accept(text)) << text;
   }
-  for (const char* text :
-       {"", "1", "[]", "{", R"({"a")", R"({"a":})", R"({"a":1,})", R"({,})", R"({a:1})", R"({"a":01})", R"({"a":1.})", R"({"a":.5})",
-        R"({"a":+1})", R"({"a":1e})", R"({"a":NaN})", R"({"a":"\x"})", R"({"a":"\ud800"})", R"({"a":"\ud800\u0041"})",
-        R"({"a":"\udc00"})", "{\"a\":\"\n\"}", "{\"a\":\"\xc3\"}", "{\"a\":\"\xed\xa0\x80\"}", "{}  ", " {}", "{}{}", R"({"a":  1})",
-        R"({"a" :1})", "{\t}", R"({"a":12345678901234567890})", R"({"a":1e100})"})
+  for (const char* text : {"",
+                           "1",
+                           "[]",
+                           "{",
+                           R"({"a")",
+                           R"({"a":})",
+                           R"({"a":1,})",
+                           R"({,})",
+                           R"({a:1})",
+                           R"({"a":01})",
+                           R"({"a":1.})",
+                           R"({"a":.5})",
+                           R"({"a":+1})",
+                           R"({"a":1e})",
+                           R"({"a":NaN})",
+                           R"({"a":"\x"})",
+                           R"({"a":"\ud800"})",
+                           R"({"a":"\ud800\u0041"})",
+                           R"({"a":"\udc00"})",
+                           "{\"a\":\"\n\"}",
+                           "{\"a\":\"\xc3\"}",
+                           "{\"a\":\"\xed\xa0\x80\"}",
+                           "{}  ",
+                           " {}",
+                           "{}{}",
+                           R"({"a":  1})",
+                           R"({"a" :1})",
+                           "{\t}",
+                           R"({"a":12345678901234567890})",
+                           R"({"a":1e100})"})
     EXPECT_FALSE(grammar->accepts(text)) << text;
 }
 
@@ -58,7 +84,8 @@ TEST(JsonSchemaGrammar, HoldsEachKeyword) {
       {R"({"type":"array"})", {"[]", "[1,\"a\"]"}, {"{}"}},
       {R"({"type":"object"})", {"{}", "{\"a\":1}"}, {"[]"}},
       {R"({"type":["string","null"],"maxLength":2})", {"null", R"("ab")"}, {R"("abc")", "1"}},
-      {R"({"enum":["a",1,null,{"b":[1,"c"]},[],1.5]})", {R"("a")", "1", "null", R"({"b":[1,"c"]})", R"({"b": [1, "c"]})", "[]", "1.5"},
+      {R"({"enum":["a",1,null,{"b":[1,"c"]},[],1.5]})",
+       {R"("a")", "1", "null", R"({"b":[1,"c"]})", R"({"b": [1, "c"]})", "[]", "1.5"},
        {R"("b")", "2", R"({"b":[1]})"}},
       {R"({"type":"string","enum":["a",1,"bcd"]})", {R"("a")", R"("bcd")"}, {"1"}},
       {R"({"enum":["a","bcd",1,9],"maxLength":2,"maximum":5})", {R"("a")", "1"}, {R"("bcd")", "9"}, true},
@@ -66,9 +93,11 @@ TEST(JsonSchemaGrammar, HoldsEachKeyword) {
       {R"({"const":2,"enum":[1,2]})", {"2"}, {"1"}},
       {R"({"properties":{"a":{"type":"integer"},"b":{"type":"boolean"},"c":{}},"required":["b"]})",
        {R"({"b":true})", R"({"a":1,"b":true})", R"({"b":true,"c":[]})", "{\n  \"a\": 1,\n  \"b\": false\n}"},
-       {"{}", R"({"a":1})", R"({"b":true,"a":1})", R"({"a":"x","b":true})", R"({"b":true,"d":1})", R"({"b":true,})", "1"}},
+       {"{}", R"({"a":1})", R"({"b":true,"a":1})", R"({"a":"x","b":true})", R"({"b":true,"d":1})",
+        R"({"b":true,})", "1"}},
       {R"({"type":"object","properties":{"a":{"const":1}},"additionalProperties":{"type":"null"}})",
-       {"{}", R"({"a":1})", R"({"a":1,"b":null,"c":null})", R"({"b":null})", R"({"aa":null})", R"({"":null})", R"({"\n":null})"},
+       {"{}", R"({"a":1})", R"({"a":1,"b":null,"c":null})", R"({"b":null})", R"({"aa":null})", R"({"":null})",
+        R"({"\n":null})"},
        {R"({"a":null})", R"({"b":1})", R"({"b":null,"a":1})", R"({"\u0061":null})"}},
       {R"({"type":"object","properties":{"ab":{},"ac":{},"é":{}},"additionalProperties":true})",
        {R"({"a":1})", R"({"abc":1})", R"({"ad":1,"è":2,"€":3})", R"({"ab":1,"é":2})"},
@@ -78,46 +107,76 @@ TEST(JsonSchemaGrammar, HoldsEachKeyword) {
       {R"({"required":["a","b"]})", {R"({"a":1,"b":2})"}, {"{}", R"({"a":1})", "1"}},
       {R"({"required":["a"]})", {R"({"a":1})", R"({"a":1,"b":2})", "1"}, {"{}"}, true},
       {R"({"properties":{"a":false,"b":{}}})", {"{}", R"({"b":1})"}, {R"({"a":1})"}},
-      {R"({"items":{"type":"integer"}})", {"[]", "[1]", "[1, 2,3]", "[\n  1\n]"}, {"[\"a\"]", "[1,]", "[,1]", "1"}},
-      {R"({"items":{"type":"integer"},"minItems":2,"maxItems":3})", {"[1,2]", "[1,2,3]"}, {"[]", "[1]", "[1,2,3,4]"}},
+      {R"({"items":{"type":"integer"}})",
+       {"[]", "[1]", "[1, 2,3]", "[\n  1\n]"},
+       {"[\"a\"]", "[1,]", "[,1]", "1"}},
+      {R"({"items":{"type":"integer"},"minItems":2,"maxItems":3})",
+       {"[1,2]", "[1,2,3]"},
+       {"[]", "[1]", "[1,2,3,4]"}},
       {R"({"type":"array","minItems":1})", {"[1]", "[1,2]"}, {"[]"}},
       {R"({"type":"array","maxItems":0})", {"[]"}, {"[1]"}},
       {R"({"prefixItems":[{"type":"integer"},{"type":"string"}],"items":{"type":"null"}})",
-       {"[]", "[1]", R"([1,"a"])", R"([1,"a",null,null])"}, {R"(["a"])", R"([1,1])", R"([1,"a",2])"}},
-      {R"({"prefixItems":[{"type":"integer"},{"type":"string"}],"items":false,"minItems":2})", {R"([1,"a"])"}, {"[1]", R"([1,"a",2])"}},
-      {R"({"minLength":2,"maxLength":3})", {R"("ab")", R"("aé😀")", R"("\n\u00e9")", R"("\"\"")"}, {R"("a")", R"("abcd")", R"("")"}},
+       {"[]", "[1]", R"([1,"a"])", R"([1,"a",null,null])"},
+       {R"(["a"])", R"([1,1])", R"([1,"a",2])"}},
+      {R"({"prefixItems":[{"type":"integer"},{"type":"string"}],"items":false,"minItems":2})",
+       {R"([1,"a"])"},
+       {"[1]", R"([1,"a",2])"}},
+      {R"({"minLength":2,"maxLength":3})",
+       {R"("ab")", R"("aé😀")", R"("\n\u00e9")", R"("\"\"")"},
+       {R"("a")", R"("abcd")", R"("")"}},
       {R"({"type":"string","minLength":1})", {R"("a")", R"("abc")"}, {R"("")"}},
       {R"({"pattern":"^[a-c]+$"})", {R"("abc")"}, {R"("")", R"("abd")"}},
       {R"({"pattern":"b+"})", {R"("b")", R"("abba\"")", "\"é\\nb\""}, {R"("")", R"("a")"}},
       {R"({"pattern":"^a|b$"})", {R"("ax")", R"("xb")"}, {R"("xa")", R"("bx")"}},
       {R"({"pattern":"^\"\\\\\\s$"})", {R"("\"\\ ")", R"("\"\\\n")", R"("\"\\\u000b")"}, {R"("\"\\x")"}},
-      {R"({"format":"date"})", {R"("2024-02-29")", R"("2000-02-29")", R"("1999-12-31")"},
+      {R"({"format":"date"})",
+       {R"("2024-02-29")", R"("2000-02-29")", R"("1999-12-31")"},
        {R"("2023-02-29")", R"("1900-02-29")", R"("2024-04-31")", R"("2024-13-01")", R"("24-01-01")"}},
-      {R"({"format":"time"})", {R"("23:59:59Z")", R"("00:00:00.5+01:30")"}, {R"("24:00:00Z")", R"("12:00:00")"}},
-      {R"({"format":"date-time"})", {R"("2026-11-26T19:18:10Z")"}, {R"("2026-11-26 19:18:10Z")", R"("2026-02-30T00:00:00Z")"}},
-      {R"({"format":"uuid"})", {R"("123e4567-e89b-12d3-a456-426614174000")"}, {R"("123e4567e89b12d3a456426614174000")"}},
+      {R"({"format":"time"})",
+       {R"("23:59:59Z")", R"("00:00:00.5+01:30")"},
+       {R"("24:00:00Z")", R"("12:00:00")"}},
+      {R"({"format":"date-time"})",
+       {R"("2026-11-26T19:18:10Z")"},
+       {R"("2026-11-26 19:18:10Z")", R"("2026-02-30T00:00:00Z")"}},
+      {R"({"format":"uuid"})",
+       {R"("123e4567-e89b-12d3-a456-426614174000")"},
+       {R"("123e4567e89b12d3a456426614174000")"}},
       {R"({"format":"ipv4"})", {R"("192.168.0.1")"}, {R"("256.1.1.1")", R"("1.1.1")"}},
       {R"({"anyOf":[{"type":"integer"},{"type":"string","maxLength":1},{"type":"string","minLength":3}]})",
-       {"1", R"("a")", R"("abc")"}, {R"("ab")", "null"}},
+       {"1", R"("a")", R"("abc")"},
+       {R"("ab")", "null"}},
       {R"({"type":"object","properties":{"k":{"type":"string"}},"anyOf":[{"required":["k"]},{"properties":{"n":{"const":1}},"required":["n"]}]})",
-       {R"({"k":"x"})", R"({"n":1})", R"({"k":"x","n":1})"}, {"{}", R"({"n":2})"}},
+       {R"({"k":"x"})", R"({"n":1})", R"({"k":"x","n":1})"},
+       {"{}", R"({"n":2})"}},
       {R"({"oneOf":[{"type":"integer"},{"type":"string"}]})", {"1", R"("a")"}, {"null"}},
       {R"({"oneOf":[{"const":"a"},{"enum":["b","c"]}]})", {R"("a")", R"("c")"}, {R"("d")"}},
       {R"({"oneOf":[{"type":"object","properties":{"t":{"const":"x"},"v":{"type":"integer"}},"required":["t","v"]},
                     {"type":"object","properties":{"t":{"const":"y"}},"required":["t"]}],"discriminator":{"propertyName":"t"}})",
-       {R"({"t":"x","v":1})", R"({"t":"y"})"}, {R"({"t":"x"})", R"({"t":"y","v":1})", R"({"t":"z"})"}},
+       {R"({"t":"x","v":1})", R"({"t":"y"})"},
+       {R"({"t":"x"})", R"({"t":"y","v":1})", R"({"t":"z"})"}},
       {R"({"allOf":[{"properties":{"a":{"type":"integer"}},"required":["a"]},{"properties":{"a":{"minimum":3},"b":{}},"required":["b"]}]})",
-       {R"({"a":3,"b":1})"}, {R"({"a":2,"b":1})", R"({"a":3})"}},
-      {R"({"allOf":[{"type":["integer","null"]},{"type":"number"}],"maximum":5})", {"5", "-1"}, {"6", "null", "1.5"}},
-      {R"({"allOf":[{"properties":{"a":{}},"additionalProperties":false},{"properties":{"b":{}}}]})", {R"({"a":1})", "{}"}, {R"({"b":1})"}},
+       {R"({"a":3,"b":1})"},
+       {R"({"a":2,"b":1})", R"({"a":3})"}},
+      {R"({"allOf":[{"type":["integer","null"]},{"type":"number"}],"maximum":5})",
+       {"5", "-1"},
+       {"6", "null", "1.5"}},
+      {R"({"allOf":[{"properties":{"a":{}},"additionalProperties":false},{"properties":{"b":{}}}]})",
+       {R"({"a":1})", "{}"},
+       {R"({"b":1})"}},
       {R"({"$defs":{"n":{"properties":{"v":{"type":"integer"},"next":{"$ref":"#/$defs/n"}},"required":["v"]}},"$ref":"#/$defs/n"})",
-       {R"({"v":1})", R"({"v":1,"next":{"v":2,"next":{"v":3}}})"}, {R"({"v":1,"next":{}})", R"({"next":{"v":1}})"}},
+       {R"({"v":1})", R"({"v":1,"next":{"v":2,"next":{"v":3}}})"},
+       {R"({"v":1,"next":{}})", R"({"next":{"v":1}})"}},
       {R"({"definitions":{"a/b~c":{"type":"null"}},"properties":{"x":{"$ref":"#/definitions/a~1b~0c"},"y":{"$ref":"#/properties/x"}}})",
-       {R"({"x":null,"y":null})"}, {R"({"x":1})"}},
+       {R"({"x":null,"y":null})"},
+       {R"({"x":1})"}},
       {R"({"type":"array","items":{"$ref":"#"}})", {"[]", "[[],[[]]]"}, {"[1]"}},
-      {R"({"$ref":"#/$defs/s","maxLength":2,"$defs":{"s":{"type":"string","minLength":1}}})", {R"("a")"}, {R"("")", R"("abc")"}},
+      {R"({"$ref":"#/$defs/s","maxLength":2,"$defs":{"s":{"type":"string","minLength":1}}})",
+       {R"("a")"},
+       {R"("")", R"("abc")"}},
       {R"({"title":"t","description":"d","default":1,"examples":[1],"$schema":"x","$id":"y","$comment":"c","deprecated":true,
-           "readOnly":true,"writeOnly":false,"type":"null","uniqueItems":false})", {"null"}, {"1"}},
+           "readOnly":true,"writeOnly":false,"type":"null","uniqueItems":false})",
+       {"null"},
+       {"1"}},
   };
   for (const SchemaCase& each : cases) {
     SCOPED_TRACE(each.schema);
@@ -144,7 +203,8 @@ TEST(JsonSchemaGrammar, HoldsNumbersToTheirBounds) {
              (!schema.contains("exclusiveMaximum") || value < schema["exclusiveMaximum"].get<double>());
     };
     bool any = false;
-    for (int i = -260 * 8; i <= 260 * 8; ++i) any = any || (within(i / 8.0) && (round % 2 == 0 || i % 8 == 0));
+    for (int i = -260 * 8; i <= 260 * 8; ++i)
+      any = any || (within(i / 8.0) && (round % 2 == 0 || i % 8 == 0));
     trainer::SharedGrammar grammar;
     const std::string message = message_of([&] { grammar = grammar_of_json_schema(schema); });
     SCOPED_TRACE(schema.dump());
@@ -173,37 +233,46 @@ TEST(JsonSchemaGrammar, HoldsNumbersToTheirBounds) {
 
 TEST(JsonSchemaGrammar, RefusesTheRestByNameAndPlace) {
   const auto message = [](const std::string& schema) { return message_of([&] { of_schema(schema); }); };
-  for (const char* name : {"not", "if", "contains", "minContains", "dependentRequired", "dependentSchemas", "unevaluatedProperties",
-                           "unevaluatedItems", "multipleOf", "propertyNames", "patternProperties", "maxProperties", "minProperties",
-                           "uniqueItems", "$anchor", "$dynamicRef", "contentEncoding", "nonsense"})
-    EXPECT_THAT(message(Json{{"properties", {{"a", {{name, {{"x", 1}}}}}}}}.dump()), AllOf(HasSubstr(std::string("#/properties/a/") + name), HasSubstr("not built")));
+  for (const char* name : {"not", "if", "contains", "minContains", "dependentRequired", "dependentSchemas",
+                           "unevaluatedProperties", "unevaluatedItems", "multipleOf", "propertyNames",
+                           "patternProperties", "maxProperties", "minProperties", "uniqueItems", "$anchor",
+                           "$dynamicRef", "contentEncoding", "nonsense"})
+    EXPECT_THAT(message(Json{{"properties", {{"a", {{name, {{"x", 1}}}}}}}}.dump()),
+                AllOf(HasSubstr(std::string("#/properties/a/") + name), HasSubstr("not built")));
   EXPECT_THAT(message(R"({"type":"text"})"), HasSubstr("#/type: must be a type of JSON"));
   EXPECT_THAT(message(R"({"type":7})"), HasSubstr("must be a type of JSON"));
   EXPECT_THAT(message(R"([])"), HasSubstr("a schema must be an object"));
   EXPECT_THAT(message(R"({"items":[{}]})"), AllOf(HasSubstr("#/items"), HasSubstr("prefixItems")));
-  EXPECT_THAT(message(R"({"type":"string","format":"email"})"), AllOf(HasSubstr("#/format"), HasSubstr("others are not built"), HasSubstr("email")));
+  EXPECT_THAT(message(R"({"type":"string","format":"email"})"),
+              AllOf(HasSubstr("#/format"), HasSubstr("others are not built"), HasSubstr("email")));
   EXPECT_THAT(message(R"x({"pattern":"(?=a)"})x"), AllOf(HasSubstr("#/pattern"), HasSubstr("lookaheads")));
   EXPECT_THAT(message(R"({"pattern":"a","maxLength":2})"), HasSubstr("one of pattern, format and bounds"));
   EXPECT_THAT(message(R"({"minLength":-1})"), AllOf(HasSubstr("#/minLength"), HasSubstr("natural")));
   EXPECT_THAT(message(R"({"minimum":"1"})"), AllOf(HasSubstr("#/minimum"), HasSubstr("must be a number")));
   EXPECT_THAT(message(R"({"exclusiveMinimum":true})"), HasSubstr("must be a number"));
   EXPECT_THAT(message(R"({"minimum":1e40})"), HasSubstr("at most 19 digits"));
-  EXPECT_THAT(message(R"({"oneOf":[{"type":"string"},{"maxLength":3}]})"), AllOf(HasSubstr("#/oneOf"), HasSubstr("exclude each other")));
-  EXPECT_THAT(message(R"({"oneOf":[{"type":"integer"},{"type":"number"}]})"), HasSubstr("exclude each other"));
+  EXPECT_THAT(message(R"({"oneOf":[{"type":"string"},{"maxLength":3}]})"),
+              AllOf(HasSubstr("#/oneOf"), HasSubstr("exclude each other")));
+  EXPECT_THAT(message(R"({"oneOf":[{"type":"integer"},{"type":"number"}]})"),
+              HasSubstr("exclude each other"));
   EXPECT_THAT(message(R"({"anyOf":[{}],"oneOf":[{}]})"), HasSubstr("must not stand beside"));
   EXPECT_THAT(message(R"({"anyOf":[]})"), HasSubstr("must be a list of schemas"));
-  EXPECT_THAT(message(R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})"), HasSubstr("must not both have pattern"));
-  EXPECT_THAT(message(R"({"$ref":"http://example.com/x"})"), AllOf(HasSubstr("#/$ref"), HasSubstr("in the schema itself")));
+  EXPECT_THAT(message(R"({"allOf":[{"pattern":"a"},{"pattern":"b"}]})"),
+              HasSubstr("must not both have pattern"));
+  EXPECT_THAT(message(R"({"$ref":"http://example.com/x"})"),
+              AllOf(HasSubstr("#/$ref"), HasSubstr("in the schema itself")));
   EXPECT_THAT(message(R"({"$ref":"#/$defs/x"})"), HasSubstr("a place that the schema has"));
   EXPECT_THAT(message(R"({"properties":{"a":{"$id":"x"}}})"), HasSubstr("at the root only"));
   EXPECT_THAT(message(R"({"$ref":"#"})"), HasSubstr("left recursion"));
   EXPECT_THAT(message(R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})"), HasSubstr("left recursion"));
   EXPECT_THAT(message(R"({"allOf":[{"$ref":"#"}]})"), HasSubstr("at most 32 deep"));
   EXPECT_THAT(message(R"(false)"), HasSubstr("must match at least one text"));
-  EXPECT_THAT(message(R"({"required":["a"],"additionalProperties":false})"), HasSubstr("must match at least one text"));
+  EXPECT_THAT(message(R"({"required":["a"],"additionalProperties":false})"),
+              HasSubstr("must match at least one text"));
   EXPECT_THAT(message(R"({"type":"string","enum":[1]})"), HasSubstr("must match at least one text"));
   EXPECT_THAT(message(R"({"enum":[[1]],"minItems":2})"), HasSubstr("beside nothing but type"));
-  EXPECT_THAT(message(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"), HasSubstr("must match at least one text"));
+  EXPECT_THAT(message(R"({"type":"object","properties":{"a":{"$ref":"#"}},"required":["a"]})"),
+              HasSubstr("must match at least one text"));
 }
 
 TEST(JsonSchemaGrammar, HasLimits) {
@@ -236,7 +305,17 @@ TEST(GrammarFuzz, OfSchemas) {
       R"({"type":"object","properties":{"a":{"type":["integer","null"],"minimum":-5},"b":{"enum":["x",1]}},"required":["a"],"additionalProperties":{"type":"string","maxLength":4}})",
       R"({"$defs":{"n":{"anyOf":[{"type":"array","items":{"$ref":"#/$defs/n"},"maxItems":3},{"pattern":"^[a-z]+$"}]}},"allOf":[{"$ref":"#/$defs/n"},{"minItems":1}]})",
       R"({"oneOf":[{"const":{"k":[true]}},{"type":"string","format":"date"},{"prefixItems":[{},false],"items":false,"type":"array"}]})"};
-  std::vector<std::string> pieces{"\"type\":\"array\"", "\"$ref\":\"#\"", "{}", "true", "[]", "null", "-1", "\"\"", "1e9", "\"allOf\":[{}]", ","};
+  std::vector<std::string> pieces{"\"type\":\"array\"",
+                                  "\"$ref\":\"#\"",
+                                  "{}",
+                                  "true",
+                                  "[]",
+                                  "null",
+                                  "-1",
+                                  "\"\"",
+                                  "1e9",
+                                  "\"allOf\":[{}]",
+                                  ","};
   int taken = 0, read = 0;
   for (int round = 0; round < 6000; ++round) {
     std::string text = seeds[random() % seeds.size()];

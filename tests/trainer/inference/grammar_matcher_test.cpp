@@ -38,7 +38,8 @@ constexpr const char* kPerson =
         "required":["name","age","friend"],"additionalProperties":{"type":"boolean"}})";
 
 bool person_is_valid(const Json& json) {
-  if (!json.is_object() || !json.contains("name") || !json.contains("age") || !json.contains("friend")) return false;
+  if (!json.is_object() || !json.contains("name") || !json.contains("age") || !json.contains("friend"))
+    return false;
   for (const auto& [key, value] : json.items()) {
     if (key == "name") {
       const auto text = value.is_string() ? value.get<std::string>() : "";
@@ -49,9 +50,12 @@ bool person_is_valid(const Json& json) {
     } else if (key == "score") {
       if (!value.is_number() || value < 0 || value > 1) return false;
     } else if (key == "born") {
-      if (!value.is_string() || !std::regex_match(value.get<std::string>(), std::regex(R"(\d{4}-[01]\d-[0-3]\d)"))) return false;
+      if (!value.is_string() ||
+          !std::regex_match(value.get<std::string>(), std::regex(R"(\d{4}-[01]\d-[0-3]\d)")))
+        return false;
     } else if (key == "code") {
-      if (!value.is_string() || !std::regex_match(value.get<std::string>(), std::regex("[A-Z]{2}-[0-9]+"))) return false;
+      if (!value.is_string() || !std::regex_match(value.get<std::string>(), std::regex("[A-Z]{2}-[0-9]+")))
+        return false;
     } else if (key == "tags") {
       if (!value.is_array() || value.size() > 3) return false;
       for (const auto& tag : value)
@@ -70,8 +74,10 @@ std::vector<std::string> pieces() {
   std::vector<std::string> tokens;
   for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
   const std::string text =
-      "{\"name\": \"Zoë 😀\", \"age\": 42, \"score\": 0.25, \"born\": \"2024-02-29\", \"code\": \"AB-7\",\n  \"tags\": [\"red\", \"green\"], "
-      "\"friend\": null, \"x\": true, \"y\":[[],{}]}}\n    \"\\\"quoted\\\"\"],\"friend\":{\"name\":\"\\u00e9\\n\"";
+      "{\"name\": \"Zoë 😀\", \"age\": 42, \"score\": 0.25, \"born\": \"2024-02-29\", \"code\": \"AB-7\",\n  "
+      "\"tags\": [\"red\", \"green\"], "
+      "\"friend\": null, \"x\": true, \"y\":[[],{}]}}\n    "
+      "\"\\\"quoted\\\"\"],\"friend\":{\"name\":\"\\u00e9\\n\"";
   std::set<std::string> seen(tokens.begin(), tokens.end());
   std::mt19937 random(5);
   for (int i = 0; i < 900; ++i) {
@@ -88,13 +94,16 @@ bool has(std::span<const std::uint64_t> mask, std::size_t id) {
 }
 
 std::map<std::string, trainer::SharedGrammar> grammars() {
-  return {{"person", trainer::grammar_of_json_schema(Json::parse(kPerson))},
-          {"open", trainer::grammar_of_json_schema(Json::parse(kPerson), {.standard = true})},
-          {"object", trainer::grammar_of_json_object()},
-          {"regex", trainer::grammar_of_regex(R"(([a-z]+ )*("\w+",? ?){1,4}|\d+.*)")},
-          {"choice", trainer::grammar_of_choice({"name", "names", "na", "age", "é"})},
-          {"nested", trainer::grammar_of_gbnf("root ::= \"{\" root \"}\" | \"[\" root \"]\" root | \"\\\"\" [a-z]* \"\\\"\"")},
-          {"ambiguous", trainer::grammar_of_gbnf("root ::= (a | b | \"na\")* \"}\"\na ::= [a-z] a? | \"\"\nb ::= [a-n]+ | a \" \"")}};
+  return {
+      {"person", trainer::grammar_of_json_schema(Json::parse(kPerson))},
+      {"open", trainer::grammar_of_json_schema(Json::parse(kPerson), {.standard = true})},
+      {"object", trainer::grammar_of_json_object()},
+      {"regex", trainer::grammar_of_regex(R"(([a-z]+ )*("\w+",? ?){1,4}|\d+.*)")},
+      {"choice", trainer::grammar_of_choice({"name", "names", "na", "age", "é"})},
+      {"nested", trainer::grammar_of_gbnf(
+                     "root ::= \"{\" root \"}\" | \"[\" root \"]\" root | \"\\\"\" [a-z]* \"\\\"\"")},
+      {"ambiguous", trainer::grammar_of_gbnf(
+                        "root ::= (a | b | \"na\")* \"}\"\na ::= [a-z] a? | \"\"\nb ::= [a-n]+ | a \" \"")}};
 }
 
 // A random text of tokens that are allowed, whose masks are held to the grammar's own answer about each token.
@@ -125,7 +134,8 @@ TEST(TokenMatcher, AllowsWhatTheGrammarHasAfterEachToken) {
           trainer::Stacks::Set after = here;
           read(table->bytes(static_cast<std::int32_t>(id)), after);
           const bool expected = static_cast<std::int32_t>(id) == end ? here.complete : !after.empty();
-          ASSERT_EQ(has(mask, id), expected) << "'" << table->bytes(static_cast<std::int32_t>(id)) << "' after '" << text << "'";
+          ASSERT_EQ(has(mask, id), expected)
+              << "'" << table->bytes(static_cast<std::int32_t>(id)) << "' after '" << text << "'";
           if (has(mask, id)) choices.push_back(static_cast<std::int32_t>(id));
         }
         EXPECT_EQ(matcher.is_complete(), here.complete);
@@ -150,7 +160,8 @@ std::string walk(TokenMatcher& matcher, const TokenTable& table, std::mt19937& r
     std::int32_t chosen = choices[random() % choices.size()];
     if (step > 40)
       for (const char* wanted : {"", "}", "]", "\"", "null", "n", "u", "l"})
-        if (const auto found = std::find_if(choices.begin(), choices.end(), [&](std::int32_t id) { return table.bytes(id) == wanted; });
+        if (const auto found = std::find_if(choices.begin(), choices.end(),
+                                            [&](std::int32_t id) { return table.bytes(id) == wanted; });
             found != choices.end() && random() % 4 != 0) {
           chosen = *found;
           break;
@@ -167,7 +178,8 @@ TEST(TokenMatcher, LeadsToValidDocuments) {
   std::mt19937 random(2);
   int ended = 0;
   for (const bool standard : {false, true}) {
-    const trainer::SharedGrammar grammar = trainer::grammar_of_json_schema(Json::parse(kPerson), {.standard = standard});
+    const trainer::SharedGrammar grammar =
+        trainer::grammar_of_json_schema(Json::parse(kPerson), {.standard = standard});
     const auto masks = std::make_shared<trainer::TokenMasks>(grammar, table);
     for (int round = 0; round < 150; ++round) {
       TokenMatcher matcher(masks, {end}, false);
@@ -217,15 +229,40 @@ TEST(TokenMatcher, EndsOnlyWhereTheGrammarEnds) {
   EXPECT_TRUE(matcher.can_only_end());
   EXPECT_TRUE(matcher.ended());
   // A vocabulary that lacks what must follow.
-  TokenMatcher stuck(trainer::grammar_of_choice({"ab"}), std::make_shared<TokenTable>(std::vector<std::string>{"a", "c"}));
+  TokenMatcher stuck(trainer::grammar_of_choice({"ab"}),
+                     std::make_shared<TokenTable>(std::vector<std::string>{"a", "c"}));
   stuck.accept(0);
-  EXPECT_THAT(message_of([&] { stuck.allowed(); }), testing::AllOf(HasSubstr("must be able to continue"), HasSubstr("none after 'a'")));
+  EXPECT_THAT(message_of([&] { stuck.allowed(); }),
+              testing::AllOf(HasSubstr("must be able to continue"), HasSubstr("none after 'a'")));
+}
+
+TEST(TokenMatcher, BoundsTheWorkForAToken) {
+  // Words of one or two letters by many rules: each letter leads to twice as many places.
+  std::vector<std::string> tokens;
+  for (const char a : std::string("abcdefghijklmnopqrstuvwxyz"))
+    for (const char b : std::string("abcdefghijklmnopqrstuvwxyz"))
+      for (const char c : std::string("abcdefghijklmnopqrstuvwxyz")) tokens.push_back({a, b, c});
+  const auto table = std::make_shared<TokenTable>(tokens);
+  const auto message = [&](int rules) {
+    std::string root = "root ::= (", others;
+    for (int i = 0; i < rules; ++i) {
+      const std::string name = "x" + std::to_string(i);
+      root += (i ? "| " : "") + name + " ";
+      others += name + " ::= [a-z] [a-z]? \"" + std::to_string(i) + "\"?\n";
+    }
+    TokenMatcher matcher(trainer::grammar_of_gbnf(root + ")*\n" + others), table);
+    return message_of([&] { matcher.allowed(); });
+  };
+  EXPECT_EQ(message(2), "no error");
+  EXPECT_THAT(message(60), HasSubstr("20000000 steps"));
+  EXPECT_THAT(message(200), HasSubstr("at most 256 alternatives"));
 }
 
 TEST(TokenMatcher, KnowsOfTheSpaceThatIsLost) {
   const std::vector<std::string> tokens{" ", "a", " a", "  a", "b", " b"};
   const auto allowed = [&](const char* pattern, bool loses, bool begins) {
-    const auto masks = std::make_shared<trainer::TokenMasks>(trainer::grammar_of_regex(pattern), std::make_shared<TokenTable>(tokens, loses));
+    const auto masks = std::make_shared<trainer::TokenMasks>(trainer::grammar_of_regex(pattern),
+                                                             std::make_shared<TokenTable>(tokens, loses));
     TokenMatcher matcher(masks, {}, begins);
     std::string ids;
     for (std::size_t id = 0; id < tokens.size(); ++id)
@@ -248,7 +285,9 @@ TEST(TokenTable, HasTheBytesOfATokenizer) {
   const auto table = trainer::token_table(*bytes, 260);
   EXPECT_EQ(table->size(), 260u);
   EXPECT_FALSE(table->loses_first_space());
-  for (std::int32_t id = 0; id < 256; ++id) EXPECT_EQ(table->bytes(id), std::string(1, static_cast<char>(id)));
+  EXPECT_EQ(table->bytes(0), "") << "the end-of-text token";
+  for (std::int32_t id = 1; id < 256; ++id)
+    EXPECT_EQ(table->bytes(id), std::string(1, static_cast<char>(id)));
   EXPECT_EQ(table->bytes(256), "");
   EXPECT_EQ(table->bytes(-1), "");
   // Over characters with a fallback to bytes, as Llama 2's: a first space is lost, a special token has no text.
@@ -262,7 +301,8 @@ TEST(TokenTable, HasTheBytesOfATokenizer) {
   const auto pieces = trainer::token_table(*llama, 6);
   EXPECT_TRUE(pieces->loses_first_space());
   const std::vector<std::string> expected{"", " ", "a", " a", "\xc3", "é"};
-  for (std::size_t id = 0; id < expected.size(); ++id) EXPECT_EQ(pieces->bytes(static_cast<std::int32_t>(id)), expected[id]) << id;
+  for (std::size_t id = 0; id < expected.size(); ++id)
+    EXPECT_EQ(pieces->bytes(static_cast<std::int32_t>(id)), expected[id]) << id;
 }
 
 // Of the recipe `tiny`, whose tokens are bytes.
@@ -271,14 +311,19 @@ struct ConstrainedTexts {
   std::vector<trainer::FinishReason> reasons;
   std::int64_t preemptions = 0;
 };
-ConstrainedTexts constrained_texts(TinyModel& model, const trainer::EngineOptions& options, const trainer::SharedGrammar& grammar, int count) {
+ConstrainedTexts constrained_texts(TinyModel& model, const trainer::EngineOptions& options,
+                                   const trainer::SharedGrammar& grammar, int count) {
   trainer::Engine engine = model.engine(options);
-  const auto masks = std::make_shared<trainer::TokenMasks>(grammar, trainer::token_table(*trainer::byte_tokenizer(), engine.vocabulary()));
+  const auto masks = std::make_shared<trainer::TokenMasks>(
+      grammar, trainer::token_table(*trainer::byte_tokenizer(), engine.vocabulary()));
   std::vector<std::shared_ptr<RecordedEvents>> heard;
   for (int i = 0; i < count; ++i) {
     trainer::Request request;
     request.prompt = random_tokens(3 + i % 9, static_cast<std::uint64_t>(i));
-    request.sampler = {.temperature = i % 3 ? 1.0 : 0.0, .top_k = i % 3 == 1 ? 5 : 0, .presence_penalty = 0.5, .seed = static_cast<std::uint64_t>(i)};
+    request.sampler = {.temperature = i % 3 ? 1.0 : 0.0,
+                       .top_k = i % 3 == 1 ? 5 : 0,
+                       .presence_penalty = 0.5,
+                       .seed = static_cast<std::uint64_t>(i)};
     request.max_tokens = 1000;
     if (i % 2) request.end_tokens = {0};
     request.constraint = std::make_shared<TokenMatcher>(masks, request.end_tokens, false);
@@ -302,9 +347,10 @@ TEST(ConstrainedEngine, WritesValidDocumentsAlsoWhenTextsArePreempted) {
   TinyModel model;
   const trainer::SharedGrammar grammar = trainer::grammar_of_json_schema(Json::parse(
       R"({"type":"object","properties":{"k":{"enum":["red","blue"]},"n":{"type":"integer","minimum":-99,"maximum":99}},"required":["k","n"]})"));
-  const ConstrainedTexts roomy = constrained_texts(model, {.max_sequences = 8, .step_tokens = 32, .page_size = 4}, grammar, 50);
-  const ConstrainedTexts tight =
-      constrained_texts(model, {.max_sequences = 8, .step_tokens = 16, .page_size = 4, .pages = 20}, grammar, 50);
+  const ConstrainedTexts roomy =
+      constrained_texts(model, {.max_sequences = 8, .step_tokens = 32, .page_size = 4}, grammar, 50);
+  const ConstrainedTexts tight = constrained_texts(
+      model, {.max_sequences = 8, .step_tokens = 16, .page_size = 4, .pages = 20}, grammar, 50);
   EXPECT_EQ(roomy.preemptions, 0);
   EXPECT_GT(tight.preemptions, 0);
   EXPECT_EQ(roomy.texts, tight.texts);
@@ -329,7 +375,8 @@ TEST(ConstrainedEngine, EndsWithAnErrorWhereNothingIsAllowed) {
   bytes['a'] = "a";
   trainer::Request request;
   request.prompt = {1, 2};
-  request.constraint = std::make_shared<TokenMatcher>(trainer::grammar_of_choice({"ab"}), std::make_shared<TokenTable>(bytes));
+  request.constraint =
+      std::make_shared<TokenMatcher>(trainer::grammar_of_choice({"ab"}), std::make_shared<TokenTable>(bytes));
   const std::shared_ptr<RecordedEvents> heard = send(engine, request);
   finish_all(engine);
   EXPECT_EQ(heard->reason(), trainer::FinishReason::error);

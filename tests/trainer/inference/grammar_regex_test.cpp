@@ -30,10 +30,37 @@ std::vector<std::string> all_texts(const std::string& letters, std::size_t lengt
 }
 
 TEST(RegexGrammar, MatchesWhatTheStandardLibraryMatches) {
-  for (const char* pattern :
-       {"a*", "a+b?", "(a|b)*c", "a{2}", "a{0,2}b", "a{2,}", "(ab|a)(c|bc)?", "[a-b]+", "[^a]*", "[^a-b]c", ".b.", "(?:a|)b",
-        "a*?b", "a+?", "a??b", "(a*)*", "(a*b*)*c", "(|a)+", "a|b|", "((a|b){2}c){0,2}", "[abc]{3}", "\\w\\W?", "a|bc",
-        "[\\w]a", "(a|ab)(bc|c)", "()", "", "[a-]b?", "[-a]*", "\\x61b", "(?:a{1,2}){2}"}) {
+  for (const char* pattern : {"a*",
+                              "a+b?",
+                              "(a|b)*c",
+                              "a{2}",
+                              "a{0,2}b",
+                              "a{2,}",
+                              "(ab|a)(c|bc)?",
+                              "[a-b]+",
+                              "[^a]*",
+                              "[^a-b]c",
+                              ".b.",
+                              "(?:a|)b",
+                              "a*?b",
+                              "a+?",
+                              "a??b",
+                              "(a*)*",
+                              "(a*b*)*c",
+                              "(|a)+",
+                              "a|b|",
+                              "((a|b){2}c){0,2}",
+                              "[abc]{3}",
+                              "\\w\\W?",
+                              "a|bc",
+                              "[\\w]a",
+                              "(a|ab)(bc|c)",
+                              "()",
+                              "",
+                              "[a-]b?",
+                              "[-a]*",
+                              "\\x61b",
+                              "(?:a{1,2}){2}"}) {
     SCOPED_TRACE(pattern);
     const trainer::SharedGrammar grammar = grammar_of_regex(pattern);
     const std::regex expected(pattern, std::regex::ECMAScript);
@@ -43,7 +70,9 @@ TEST(RegexGrammar, MatchesWhatTheStandardLibraryMatches) {
 }
 
 TEST(RegexGrammar, MatchesCharactersOfUnicode) {
-  const auto accepts = [](const char* pattern, std::string_view text) { return grammar_of_regex(pattern)->accepts(text); };
+  const auto accepts = [](const char* pattern, std::string_view text) {
+    return grammar_of_regex(pattern)->accepts(text);
+  };
   EXPECT_TRUE(accepts("gr[üö]n", "grün"));
   EXPECT_FALSE(accepts("gr[üö]n", "grän"));
   EXPECT_TRUE(accepts("[α-ω]+", "λογος"));
@@ -54,7 +83,8 @@ TEST(RegexGrammar, MatchesCharactersOfUnicode) {
     EXPECT_TRUE(accepts("\\S", text)) << text;
   }
   // A byte alone, an overlong form, a surrogate, above the last one, and lines.
-  for (const char* text : {"\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\n", "\xe2\x80\xa8"})
+  for (const char* text :
+       {"\x80", "\xc3", "\xc0\xaf", "\xed\xa0\x80", "\xf4\x90\x80\x80", "\n", "\xe2\x80\xa8"})
     EXPECT_FALSE(accepts(".", text));
   EXPECT_TRUE(accepts("\\u00e9\\u{1F600}\\uD83D\\uDE00", "é😀😀"));
   EXPECT_TRUE(accepts("\\s", "\xe2\x80\xa8"));
@@ -65,7 +95,9 @@ TEST(RegexGrammar, MatchesCharactersOfUnicode) {
 }
 
 TEST(RegexGrammar, RefusesTheRestByName) {
-  const auto message = [](const std::string& pattern) { return message_of([&] { grammar_of_regex(pattern); }); };
+  const auto message = [](const std::string& pattern) {
+    return message_of([&] { grammar_of_regex(pattern); });
+  };
   EXPECT_THAT(message("a(?=b)"), AllOf(HasSubstr("lookaheads"), HasSubstr("(?=b"), HasSubstr("byte 1")));
   EXPECT_THAT(message("(?!b)"), HasSubstr("lookaheads"));
   EXPECT_THAT(message("(?<=b)"), HasSubstr("lookbehinds"));
@@ -93,7 +125,8 @@ TEST(RegexGrammar, RefusesTheRestByName) {
   EXPECT_THAT(message("a{99999}{9}"), HasSubstr("quantifier must follow"));
   EXPECT_THAT(message("(a{999}){999}"), HasSubstr("100000 states"));
   EXPECT_THAT(message("(a|b)*a(a|b){20}"), HasSubstr("100000 states"));  // 2^20 when it is made deterministic
-  EXPECT_THAT(message("[" + std::string(60000, 'a') + "]{100000}"), HasSubstr("when repetitions are written out"));
+  EXPECT_THAT(message("[" + std::string(60000, 'a') + "]{100000}"),
+              HasSubstr("when repetitions are written out"));
   EXPECT_THAT(message(std::string(70000, 'a')), HasSubstr("at most 65536 bytes"));
   EXPECT_THAT(message("a\xff"), HasSubstr("UTF-8"));
   EXPECT_THAT(message(std::string(100, '(') + std::string(100, ')')), HasSubstr("at most 64 deep"));
@@ -102,7 +135,8 @@ TEST(RegexGrammar, RefusesTheRestByName) {
 TEST(ChoiceGrammar, HasTheTextsAndNoOthers) {
   const trainer::SharedGrammar grammar = grammar_of_choice({"yes", "yesterday", "no", "näh", "no"});
   for (const char* text : {"yes", "yesterday", "no", "näh"}) EXPECT_TRUE(grammar->accepts(text)) << text;
-  for (const char* text : {"", "y", "yest", "nono", "n\xc3", "yesterdays"}) EXPECT_FALSE(grammar->accepts(text)) << text;
+  for (const char* text : {"", "y", "yest", "nono", "n\xc3", "yesterdays"})
+    EXPECT_FALSE(grammar->accepts(text)) << text;
   EXPECT_THAT(message_of([] { grammar_of_choice({}); }), HasSubstr("at least one text"));
   EXPECT_THAT(message_of([] { grammar_of_choice({"a", ""}); }), HasSubstr("no empty text"));
   std::vector<std::string> many;
@@ -131,7 +165,8 @@ TEST(GbnfGrammar, MatchesItsRules) {
   EXPECT_FALSE(nested->accepts("(()"));
   EXPECT_FALSE(nested->accepts("())"));
   EXPECT_TRUE(nested->accepts(std::string(3000, '(') + std::string(3000, ')')));
-  const trainer::SharedGrammar counted = grammar_of_gbnf("root ::= a{2} \"-\"{0,1} [^a-z\\]]{1,} \"\\x41\\u00e9\\\"\"\na ::= \"x\" | \"yy\"");
+  const trainer::SharedGrammar counted =
+      grammar_of_gbnf("root ::= a{2} \"-\"{0,1} [^a-z\\]]{1,} \"\\x41\\u00e9\\\"\"\na ::= \"x\" | \"yy\"");
   EXPECT_TRUE(counted->accepts("xyy-12Aé\""));
   EXPECT_TRUE(counted->accepts("xxÖAé\""));
   EXPECT_FALSE(counted->accepts("x-12Aé\""));
@@ -144,7 +179,8 @@ TEST(GbnfGrammar, RefusesWhatCannotBeRead) {
   EXPECT_THAT(message(""), HasSubstr("must have the rule 'root'"));
   EXPECT_THAT(message("a ::= \"b\""), HasSubstr("must have the rule 'root'"));
   EXPECT_THAT(message("root ::= b"), AllOf(HasSubstr("must be defined"), HasSubstr("no rule 'b'")));
-  EXPECT_THAT(message("root ::= \"a\"\nroot ::= \"b\""), AllOf(HasSubstr("line 2"), HasSubstr("defined once")));
+  EXPECT_THAT(message("root ::= \"a\"\nroot ::= \"b\""),
+              AllOf(HasSubstr("line 2"), HasSubstr("defined once")));
   EXPECT_THAT(message("root = \"a\""), HasSubstr("followed by ::="));
   EXPECT_THAT(message("root ::= \"a"), HasSubstr("must end with a quote"));
   EXPECT_THAT(message("root ::= [a"), HasSubstr("must end with ]"));
@@ -154,11 +190,13 @@ TEST(GbnfGrammar, RefusesWhatCannotBeRead) {
   EXPECT_THAT(message("root ::= [^\\x00-\\U0010ffff]"), HasSubstr("must match at least one text"));
   EXPECT_THAT(message("root ::= \"a\" root"), HasSubstr("must match at least one text"));
   // Left recursion: direct, by others, and behind what may be empty.
-  EXPECT_THAT(message("root ::= root \"a\" | \"a\""), AllOf(HasSubstr("left recursion"), HasSubstr("root -> root")));
+  EXPECT_THAT(message("root ::= root \"a\" | \"a\""),
+              AllOf(HasSubstr("left recursion"), HasSubstr("root -> root")));
   EXPECT_THAT(message("root ::= a | \"x\"\na ::= b \"y\"\nb ::= root \"z\""), HasSubstr("left recursion"));
   EXPECT_THAT(message("root ::= a? root \"b\" | \"c\"\na ::= \"a\""), HasSubstr("left recursion"));
   EXPECT_THAT(message("root ::= root"), HasSubstr("left recursion"));
-  EXPECT_EQ(message("root ::= (a*)*\na ::= \"\" | \"a\""), "no error");  // loops over what may be empty are none
+  EXPECT_EQ(message("root ::= (a*)*\na ::= \"\" | \"a\""),
+            "no error");  // loops over what may be empty are none
 }
 
 TEST(GbnfGrammar, WithTooManyStacksFailsAtTheText) {
@@ -166,10 +204,13 @@ TEST(GbnfGrammar, WithTooManyStacksFailsAtTheText) {
   const trainer::SharedGrammar grammar =
       grammar_of_gbnf("root ::= \"a\" root \"b\" | \"a\" root \"c\" | \"\"");
   EXPECT_TRUE(grammar->accepts("aaabcb"));
-  EXPECT_THAT(message_of([&] { grammar->accepts(std::string(40, 'a')); }), testing::AnyOf(HasSubstr("256 alternatives"), HasSubstr("no error")));
-  const trainer::SharedGrammar several = grammar_of_gbnf("root ::= x \"1\" | y \"2\" | \"\"\nx ::= \"a\" root\ny ::= \"a\" root");
+  EXPECT_THAT(message_of([&] { grammar->accepts(std::string(40, 'a')); }),
+              testing::AnyOf(HasSubstr("256 alternatives"), HasSubstr("no error")));
+  const trainer::SharedGrammar several =
+      grammar_of_gbnf("root ::= x \"1\" | y \"2\" | \"\"\nx ::= \"a\" root\ny ::= \"a\" root");
   EXPECT_TRUE(several->accepts("aa12"));
-  EXPECT_THAT(message_of([&] { several->accepts(std::string(40, 'a')); }), HasSubstr("at most 256 alternatives"));
+  EXPECT_THAT(message_of([&] { several->accepts(std::string(40, 'a')); }),
+              HasSubstr("at most 256 alternatives"));
 }
 
 // Changed patterns are taken or refused with an Error, and never crash.

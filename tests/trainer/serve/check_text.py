@@ -53,6 +53,10 @@ def names_in_order(schema, root, depth=0):
 
 def canonical(value, schemas, root):
     """The document with properties in the schema's order and whole numbers as such."""
+    for schema in schemas:  # an object that is listed comes as it is listed
+        listed = schema.get("enum", []) + [schema.get("const")] if isinstance(schema, dict) else []
+        if same := [each for each in listed if isinstance(each, (dict, list)) and each == value]:
+            return same[0]
     if isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
         return int(value)
     if isinstance(value, list):

@@ -17,14 +17,16 @@ std::size_t utf8_of(std::uint32_t c, std::array<unsigned char, 4>& bytes) {
     return 1;
   }
   const std::size_t size = c < 0x800 ? 2 : c < 0x10000 ? 3 : 4;
-  for (std::size_t i = size - 1; i > 0; --i, c >>= 6) bytes[i] = static_cast<unsigned char>(0x80 | (c & 0x3f));
+  for (std::size_t i = size - 1; i > 0; --i, c >>= 6)
+    bytes[i] = static_cast<unsigned char>(0x80 | (c & 0x3f));
   bytes[0] = static_cast<unsigned char>((size == 2 ? 0xc0 : size == 3 ? 0xe0 : 0xf0) | c);
   return size;
 }
 
 // The characters of a range whose sequences have the same number of bytes and, but for the last `more` ones, are the same or
 // of whole blocks: cut until each byte has a range of its own.
-void add_utf8_range(GrammarBuilder& builder, GrammarState from, GrammarState to, std::uint32_t first, std::uint32_t last) {
+void add_utf8_range(GrammarBuilder& builder, GrammarState from, GrammarState to, std::uint32_t first,
+                    std::uint32_t last) {
   for (const std::uint32_t end : {0x7fu, 0x7ffu, 0xffffu})
     if (first <= end && last > end) {
       add_utf8_range(builder, from, to, first, end);
@@ -95,11 +97,13 @@ CodePoints CodePoints::without(const CodePoints& others) const {
 }
 
 bool CodePoints::has(std::uint32_t character) const {
-  return std::any_of(ranges_.begin(), ranges_.end(),
-                     [&](const Range& range) { return character >= range.first && character <= range.second; });
+  return std::any_of(ranges_.begin(), ranges_.end(), [&](const Range& range) {
+    return character >= range.first && character <= range.second;
+  });
 }
 
-GrammarBuilder::State append_character(GrammarBuilder& builder, GrammarState from, const CodePoints& set, Spelling spelling) {
+GrammarBuilder::State append_character(GrammarBuilder& builder, GrammarState from, const CodePoints& set,
+                                       Spelling spelling) {
   const GrammarState to = builder.add_state();
   CodePoints plain = set;
   if (spelling == Spelling::json) {
@@ -109,7 +113,8 @@ GrammarBuilder::State append_character(GrammarBuilder& builder, GrammarState fro
       if (!kEscaped.has(c) || !set.has(c)) continue;
       static constexpr std::string_view kShort = "\b\f\n\r\t\"\\", kLetters = "bfnrt\"\\";
       const std::size_t at = kShort.find(static_cast<char>(c));
-      const std::string text = at != std::string_view::npos ? std::string("\\") + kLetters[at] : fmt::format("\\u{:04x}", c);
+      const std::string text =
+          at != std::string_view::npos ? std::string("\\") + kLetters[at] : fmt::format("\\u{:04x}", c);
       builder.empty(builder.literal(from, text), to);
     }
   }
@@ -118,7 +123,9 @@ GrammarBuilder::State append_character(GrammarBuilder& builder, GrammarState fro
 }
 
 std::uint32_t next_character(std::string_view text, std::size_t& at) {
-  const auto byte = [&](std::size_t i) { return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i])); };
+  const auto byte = [&](std::size_t i) {
+    return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i]));
+  };
   const std::uint32_t lead = byte(at);
   const std::size_t size = lead < 0x80 ? 1 : lead < 0xe0 ? 2 : lead < 0xf0 ? 3 : 4;
   std::uint32_t c = size == 1 ? lead : lead & (0x7fu >> size);

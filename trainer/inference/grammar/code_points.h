@@ -41,8 +41,8 @@ enum class Spelling : std::uint8_t {
 };
 
 // Appends one character of the set.
-GrammarBuilder::State append_character(GrammarBuilder& builder, GrammarBuilder::State from, const CodePoints& set,
-                                       Spelling spelling);
+GrammarBuilder::State append_character(GrammarBuilder& builder, GrammarBuilder::State from,
+                                       const CodePoints& set, Spelling spelling);
 
 // The character at `at` of valid UTF-8, and moves `at` behind it.
 std::uint32_t next_character(std::string_view text, std::size_t& at);

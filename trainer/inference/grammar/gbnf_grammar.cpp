@@ -27,7 +27,8 @@ class GbnfReader {
     space(true);
     while (more()) rule();
     for (const auto& [name, known] : rules_)
-      if (!known.defined) throw Error("grammar", "every rule that is used must be defined", "no rule " + shown(name));
+      if (!known.defined)
+        throw Error("grammar", "every rule that is used must be defined", "no rule " + shown(name));
     const auto root = rules_.find("root");
     if (root == rules_.end()) throw Error("grammar", "must have the rule 'root'", "none");
     return builder_.build(root->second.rule);
@@ -43,8 +44,12 @@ class GbnfReader {
   };
 
   [[noreturn]] void refuse(const std::string& rule) const {
-    const auto line = std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())), '\n') + 1;
-    throw Error(fmt::format("grammar, line {}", line), rule, at_ < text_.size() ? shown(text_.substr(at_, 12)) : "the end");
+    const auto line =
+        std::count(text_.begin(), text_.begin() + static_cast<std::ptrdiff_t>(std::min(at_, text_.size())),
+                   '\n') +
+        1;
+    throw Error(fmt::format("grammar, line {}", line), rule,
+                at_ < text_.size() ? shown(text_.substr(at_, 12)) : "the end");
   }
   bool more() const { return at_ < text_.size(); }
   char peek() const { return more() ? text_[at_] : '\0'; }
@@ -70,7 +75,8 @@ class GbnfReader {
   }
   Known& known(const std::string& name) {
     const auto found = rules_.find(name);
-    return found != rules_.end() ? found->second : rules_.emplace(name, Known{builder_.add_rule(name)}).first->second;
+    return found != rules_.end() ? found->second
+                                 : rules_.emplace(name, Known{builder_.add_rule(name)}).first->second;
   }
 
   void rule() {
@@ -249,7 +255,8 @@ class GbnfReader {
       if (!std::isxdigit(static_cast<unsigned char>(digit))) refuse("must be a hexadecimal digit");
       value = value * 16 + static_cast<std::uint64_t>(digit <= '9' ? digit - '0' : (digit | 0x20) - 'a' + 10);
     }
-    if (value > CodePoints::kLast || (value >= 0xd800 && value <= 0xdfff)) refuse("must be a character of Unicode");
+    if (value > CodePoints::kLast || (value >= 0xd800 && value <= 0xdfff))
+      refuse("must be a character of Unicode");
     return static_cast<std::uint32_t>(value);
   }
 

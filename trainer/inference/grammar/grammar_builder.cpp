@@ -54,9 +54,12 @@ GrammarBuilder::State GrammarBuilder::any_of(State from, const std::vector<Part>
   return after;
 }
 
-GrammarBuilder::State GrammarBuilder::optional(State from, const Part& part) { return repeat(from, 0, 1, part); }
+GrammarBuilder::State GrammarBuilder::optional(State from, const Part& part) {
+  return repeat(from, 0, 1, part);
+}
 
-GrammarBuilder::State GrammarBuilder::repeat(State from, std::int64_t min, std::int64_t max, const Part& part) {
+GrammarBuilder::State GrammarBuilder::repeat(State from, std::int64_t min, std::int64_t max,
+                                             const Part& part) {
   const auto next = [&](State state) {
     const State first = add_state();  // so that nothing leads back to what stands before
     empty(state, first);
@@ -111,7 +114,8 @@ class GrammarCompiler {
 
   void work(std::size_t steps) {
     if ((steps_ += steps) > GrammarBuilder::kSteps)
-      throw Error(from_.where_, "must compile in " + std::to_string(GrammarBuilder::kSteps) + " steps, within a second",
+      throw Error(from_.where_,
+                  "must compile in " + std::to_string(GrammarBuilder::kSteps) + " steps, within a second",
                   "more");
   }
 
@@ -150,7 +154,8 @@ class GrammarCompiler {
       std::vector<const Subset*> subsets;
       const auto first = static_cast<State>(nodes_.size());
       const auto id_of = [&](Subset members) {
-        const auto [it, fresh] = known.try_emplace(closure(std::move(members)), static_cast<State>(nodes_.size()));
+        const auto [it, fresh] =
+            known.try_emplace(closure(std::move(members)), static_cast<State>(nodes_.size()));
         if (fresh) {
           if (nodes_.size() >= GrammarBuilder::kStates) throw too_many_states(from_.where_);
           nodes_.push_back({rule_, {}, {}, false});
@@ -162,7 +167,8 @@ class GrammarCompiler {
       for (std::size_t k = 0; k < subsets.size(); ++k) {
         const Subset& subset = *subsets[k];
         const auto id = first + static_cast<State>(k);
-        nodes_[id].ends = std::find_if(subset.begin(), subset.end(), [&](State s) { return is_end(s); }) != subset.end();
+        nodes_[id].ends =
+            std::find_if(subset.begin(), subset.end(), [&](State s) { return is_end(s); }) != subset.end();
         std::vector<Grammar::ByteEdge> edges;
         std::map<Rule, Subset> calls;
         for (const State state : subset) {
@@ -200,7 +206,8 @@ class GrammarCompiler {
       if (next.empty()) continue;
       const State target = id_of(std::move(next));
       auto& list = nodes_[id].bytes;
-      const auto low = static_cast<unsigned char>(cuts[c]), high = static_cast<unsigned char>(cuts[c + 1] - 1);
+      const auto low = static_cast<unsigned char>(cuts[c]),
+                 high = static_cast<unsigned char>(cuts[c + 1] - 1);
       if (!list.empty() && list.back().next == target && list.back().high + 1 == low)
         list.back().high = high;
       else
@@ -285,11 +292,12 @@ class GrammarCompiler {
         const Node& node = nodes_[i];
         work(1);
         if (productive_[i]) continue;
-        const bool found =
-            node.ends ||
-            std::any_of(node.bytes.begin(), node.bytes.end(), [&](const auto& edge) { return productive_[edge.next]; }) ||
-            std::any_of(node.calls.begin(), node.calls.end(),
-                        [&](const auto& call) { return productive_[begins_.at(call.first)] && productive_[call.second]; });
+        const bool found = node.ends ||
+                           std::any_of(node.bytes.begin(), node.bytes.end(),
+                                       [&](const auto& edge) { return productive_[edge.next]; }) ||
+                           std::any_of(node.calls.begin(), node.calls.end(), [&](const auto& call) {
+                             return productive_[begins_.at(call.first)] && productive_[call.second];
+                           });
         if (found) productive_[i] = changed = true;
       }
     }

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-
+#include <initializer_list>
 
 namespace meshloom::trainer {
 namespace {
@@ -47,8 +47,9 @@ void JsonGrammar::define(const std::string& name, Rule made) {
     to = b.repeat(b.literal(from, "\n"), 0, kIndent, [&](State s) { return b.literal(s, " "); });
   } else if (name == "string") {
     to = b.repeat(b.literal(from, "\""), 0, GrammarBuilder::kNoBound, [&](State s) {
-      return b.any_of(s, {[&](State each) { return append_character(b, each, plain_characters(), Spelling::utf8); },
-                          [&](State each) { return escaped(each); }});
+      return b.any_of(
+          s, {[&](State each) { return append_character(b, each, plain_characters(), Spelling::utf8); },
+              [&](State each) { return escaped(each); }});
     });
     to = b.literal(to, "\"");
   } else if (name == "character") {  // but for the plain ones of ASCII
@@ -63,22 +64,24 @@ void JsonGrammar::define(const std::string& name, Rule made) {
     to = b.optional(to, [&](State s) { return digits(b.literal(s, "."), 1, kFraction); });
     to = b.optional(to, [&](State s) {
       const State sign = b.add_state();
-      for (const char e : {'e', 'E'}) b.bytes(s, sign, static_cast<unsigned char>(e), static_cast<unsigned char>(e));
+      for (const char e : {'e', 'E'})
+        b.bytes(s, sign, static_cast<unsigned char>(e), static_cast<unsigned char>(e));
       const State after = b.add_state();
-      for (const char each : {'+', '-'}) b.bytes(sign, after, static_cast<unsigned char>(each), static_cast<unsigned char>(each));
+      for (const char each : {'+', '-'})
+        b.bytes(sign, after, static_cast<unsigned char>(each), static_cast<unsigned char>(each));
       b.empty(sign, after);
       return digits(after, 1, kExponent);
     });
   } else if (name == "value") {
-    to = b.any_of(from, {[&](State s) { return b.called(s, rule("object")); },
-                         [&](State s) { return b.called(s, rule("array")); },
-                         [&](State s) { return string(s); },
-                         [&](State s) { return number(s); },
-                         [&](State s) { return b.literal(s, "true"); },
-                         [&](State s) { return b.literal(s, "false"); },
-                         [&](State s) { return b.literal(s, "null"); }});
+    to = b.any_of(
+        from,
+        {[&](State s) { return b.called(s, rule("object")); },
+         [&](State s) { return b.called(s, rule("array")); }, [&](State s) { return string(s); },
+         [&](State s) { return number(s); }, [&](State s) { return b.literal(s, "true"); },
+         [&](State s) { return b.literal(s, "false"); }, [&](State s) { return b.literal(s, "null"); }});
   } else if (name == "array") {
-    to = array(from, {}, [&](State s) { return value(s); }, 0, GrammarBuilder::kNoBound);
+    to = array(
+        from, {}, [&](State s) { return value(s); }, 0, GrammarBuilder::kNoBound);
   } else {  // "object"
     to = object(from, {}, [&](State s) { return value(s); });
   }
@@ -105,30 +108,37 @@ JsonGrammar::State JsonGrammar::whole(State from) {
 JsonGrammar::State JsonGrammar::escaped(State from) {
   GrammarBuilder& b = builder_;
   const State back = b.literal(from, "\\"), to = b.add_state();
-  for (const char c : std::string_view("\"\\/bfnrt")) b.bytes(back, to, static_cast<unsigned char>(c), static_cast<unsigned char>(c));
+  for (const char c : std::string_view("\"\\/bfnrt"))
+    b.bytes(back, to, static_cast<unsigned char>(c), static_cast<unsigned char>(c));
   const State unicode = b.literal(back, "u");
-  const auto hex = [&](State s, std::string_view letters) {
+  using Range = std::pair<char, char>;
+  const auto hex = [&](State s, std::initializer_list<Range> ranges) {
     const State next = b.add_state();
-    for (const char c : letters) {
-      b.bytes(s, next, static_cast<unsigned char>(c), static_cast<unsigned char>(c));
-      if (c >= 'a') b.bytes(s, next, static_cast<unsigned char>(c - 32), static_cast<unsigned char>(c - 32));
+    for (const auto& [low, high] : ranges) {
+      b.bytes(s, next, static_cast<unsigned char>(low), static_cast<unsigned char>(high));
+      if (low >= 'a')
+        b.bytes(s, next, static_cast<unsigned char>(low - 32), static_cast<unsigned char>(high - 32));
     }
     return next;
   };
-  constexpr std::string_view kAll = "0123456789abcdef";
-  const State others = hex(unicode, "0123456789abcef");
+  const std::initializer_list<Range> kAll{{'0', '9'}, {'a', 'f'}};
+  const State others = hex(unicode, {{'0', '9'}, {'a', 'c'}, {'e', 'f'}});
   b.empty(hex(hex(hex(others, kAll), kAll), kAll), to);
-  const State d = hex(unicode, "d");
-  b.empty(hex(hex(hex(d, "01234567"), kAll), kAll), to);
-  const State high = hex(hex(hex(d, "89ab"), kAll), kAll);
-  const State low = hex(hex(b.literal(high, "\\u"), "d"), "cdef");
+  const State d = hex(unicode, {{'d', 'd'}});
+  b.empty(hex(hex(hex(d, {{'0', '7'}}), kAll), kAll), to);
+  const State high = hex(hex(hex(d, {{'8', '9'}, {'a', 'b'}}), kAll), kAll);
+  const State low = hex(hex(b.literal(high, "\\u"), {{'d', 'd'}}), {{'c', 'f'}});
   b.empty(hex(hex(low, kAll), kAll), to);
   return to;
 }
 
-// One character of a string. The plain ones of ASCII are in place, as a rule for each of many would take time; the others need so
-// many states that they are a rule.
-JsonGrammar::State JsonGrammar::character(State from) {
+// One character of a string. In place it takes some 20 states, and masks are found fast; as a rule for most characters it takes one.
+JsonGrammar::State JsonGrammar::character(State from, bool in_place) {
+  if (in_place) {
+    const State to = append_character(builder_, from, plain_characters(), Spelling::utf8);
+    builder_.empty(escaped(from), to);
+    return to;
+  }
   const State to = builder_.add_state();
   builder_.bytes(from, to, ' ', '!');
   builder_.bytes(from, to, '#', '[');
@@ -139,12 +149,14 @@ JsonGrammar::State JsonGrammar::character(State from) {
 
 JsonGrammar::State JsonGrammar::string(State from, std::int64_t min, std::int64_t max) {
   if (min == 0 && max == GrammarBuilder::kNoBound) return string(from);
-  from = builder_.repeat(builder_.literal(from, "\""), min, max, [&](State s) { return character(s); });
+  const bool in_place = std::max(min, max) <= kInPlace;
+  from = builder_.repeat(builder_.literal(from, "\""), min, max,
+                         [&](State s) { return character(s, in_place); });
   return builder_.literal(from, "\"");
 }
 
-JsonGrammar::State JsonGrammar::array(State from, const std::vector<Part>& prefix, const Part& item, std::int64_t min,
-                                      std::int64_t max) {
+JsonGrammar::State JsonGrammar::array(State from, const std::vector<Part>& prefix, const Part& item,
+                                      std::int64_t min, std::int64_t max) {
   GrammarBuilder& b = builder_;
   const State open = space(b.literal(from, "[")), close = b.add_state(), after = b.add_state();
   b.bytes(close, after, ']', ']');
@@ -161,16 +173,19 @@ JsonGrammar::State JsonGrammar::array(State from, const std::vector<Part>& prefi
     if (i + 1 >= min) b.empty(space(state), close);
   }
   if (bounded) return after;
-  state = b.repeat(state, 1, GrammarBuilder::kNoBound, [&](State s) { return item(space(b.literal(s, ","))); });
+  state =
+      b.repeat(state, 1, GrammarBuilder::kNoBound, [&](State s) { return item(space(b.literal(s, ","))); });
   b.empty(space(state), close);
   return after;
 }
 
 JsonGrammar::State JsonGrammar::member(State from, const Part& value) {
-  return value(builder_.optional(builder_.literal(from, ":"), [&](State s) { return builder_.literal(s, " "); }));
+  return value(
+      builder_.optional(builder_.literal(from, ":"), [&](State s) { return builder_.literal(s, " "); }));
 }
 
-JsonGrammar::State JsonGrammar::object(State from, const std::vector<Property>& properties, const std::optional<Part>& further) {
+JsonGrammar::State JsonGrammar::object(State from, const std::vector<Property>& properties,
+                                       const std::optional<Part>& further) {
   GrammarBuilder& b = builder_;
   // Before each property: one state where none was written yet, and one where a comma must come first.
   State none = space(b.literal(from, "{")), some = b.add_state();
@@ -231,7 +246,8 @@ JsonGrammar::State JsonGrammar::key(State from, const std::vector<Property>& oth
   for (const Place& place : places) {
     std::vector<CodePoints::Range> known;
     for (const auto& [c, next] : place.next) known.emplace_back(c, c);
-    b.empty(append_character(b, place.state, CodePoints(std::move(known)).complement(), Spelling::json), rest);
+    b.empty(append_character(b, place.state, CodePoints(std::move(known)).complement(), Spelling::json),
+            rest);
     if (!place.taken) b.bytes(place.state, to, '"', '"');
   }
   b.empty(append_character(b, rest, CodePoints::all(), Spelling::json), rest);

@@ -29,7 +29,7 @@ class JsonGrammar {
   using State = GrammarBuilder::State;
   using Rule = GrammarBuilder::Rule;
   using Part = GrammarBuilder::Part;
-  static constexpr int kDigits = 19, kFraction = 17, kExponent = 2, kIndent = 64;
+  static constexpr int kDigits = 19, kFraction = 17, kExponent = 2, kIndent = 64, kInPlace = 256;
 
   explicit JsonGrammar(GrammarBuilder& builder) : builder_(builder) {}
 
@@ -42,7 +42,8 @@ class JsonGrammar {
   // A string of `min` to `max` characters.
   State string(State from, std::int64_t min, std::int64_t max);
   // `prefix`, then `min` to `max` elements in all, of which those behind the prefix are `item`.
-  State array(State from, const std::vector<Part>& prefix, const Part& item, std::int64_t min, std::int64_t max);
+  State array(State from, const std::vector<Part>& prefix, const Part& item, std::int64_t min,
+              std::int64_t max);
   // Properties come in this order, then further ones with other names.
   struct Property {
     std::string name;
@@ -54,7 +55,7 @@ class JsonGrammar {
  private:
   Rule rule(const std::string& name);
   void define(const std::string& name, Rule rule);
-  State character(State from);
+  State character(State from, bool in_place);
   State escaped(State from);
   State digits(State from, int min, int max);
   State whole(State from);

@@ -17,28 +17,38 @@ constexpr std::size_t kWholeDigits = JsonGrammar::kDigits, kFractionDigits = Jso
 class DigitComparison {
  public:
   using State = GrammarBuilder::State;
-  DigitComparison(GrammarBuilder& builder, std::optional<NumberBound> low, std::optional<NumberBound> high, bool fractions)
-      : builder_(builder), low_(std::move(low)), high_(std::move(high)), fractions_(fractions), to_(builder.add_state()) {}
+  DigitComparison(GrammarBuilder& builder, std::optional<NumberBound> low, std::optional<NumberBound> high,
+                  bool fractions)
+      : builder_(builder),
+        low_(std::move(low)),
+        high_(std::move(high)),
+        fractions_(fractions),
+        to_(builder.add_state()) {}
 
   State append(State from) {
     for (std::size_t digits = 1; digits <= kWholeDigits; ++digits) {
       if (low_ && digits < low_->whole.size()) continue;
       if (high_ && digits > high_->whole.size()) break;
-      builder_.empty(from, whole(digits, 0, low_ && digits == low_->whole.size(), high_ && digits == high_->whole.size()));
+      builder_.empty(from, whole(digits, 0, low_ && digits == low_->whole.size(),
+                                 high_ && digits == high_->whole.size()));
     }
     return to_;
   }
 
  private:
-  static char digit_of(const std::string& digits, std::size_t at) { return at < digits.size() ? digits[at] : '0'; }
+  static char digit_of(const std::string& digits, std::size_t at) {
+    return at < digits.size() ? digits[at] : '0';
+  }
 
   // `next` gives the state behind a digit.
   template <typename Next>
-  void add_digits(State from, char first, const std::string* low, const std::string* high, std::size_t at, const Next& next) {
+  void add_digits(State from, char first, const std::string* low, const std::string* high, std::size_t at,
+                  const Next& next) {
     for (char d = first; d <= '9'; ++d) {
       if ((low && d < digit_of(*low, at)) || (high && d > digit_of(*high, at))) continue;
       const auto byte = static_cast<unsigned char>(d);
-      builder_.bytes(from, next(low && d == digit_of(*low, at), high && d == digit_of(*high, at)), byte, byte);
+      builder_.bytes(from, next(low && d == digit_of(*low, at), high && d == digit_of(*high, at)), byte,
+                     byte);
     }
   }
 
@@ -122,7 +132,8 @@ NumberBound number_bound(const nlohmann::ordered_json& number, bool exclusive, c
   while (!bound.fraction.empty() && bound.fraction.back() == '0') bound.fraction.pop_back();
   if (is_zero(bound)) bound.negative = false;
   if (bound.whole.size() > kWholeDigits || bound.fraction.size() > kFractionDigits)
-    throw Error(where, "a bound must have at most 19 digits before the point and 17 behind it", number.dump());
+    throw Error(where, "a bound must have at most 19 digits before the point and 17 behind it",
+                number.dump());
   return bound;
 }
 
@@ -132,8 +143,8 @@ int compare_bounds(const NumberBound& a, const NumberBound& b) {
 }
 
 GrammarBuilder::State append_number_range(GrammarBuilder& builder, GrammarBuilder::State from,
-                                          const std::optional<NumberBound>& low, const std::optional<NumberBound>& high,
-                                          bool fractions) {
+                                          const std::optional<NumberBound>& low,
+                                          const std::optional<NumberBound>& high, bool fractions) {
   const GrammarBuilder::State to = builder.add_state();
   if (!high || !high->negative) {
     std::optional<NumberBound> least = low;

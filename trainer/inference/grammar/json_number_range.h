@@ -22,7 +22,7 @@ int compare_bounds(const NumberBound& a, const NumberBound& b);
 
 // Appends the integers within the bounds, or with `fractions` also decimals of up to 17 digits behind the point, without exponents.
 GrammarBuilder::State append_number_range(GrammarBuilder& builder, GrammarBuilder::State from,
-                                          const std::optional<NumberBound>& low, const std::optional<NumberBound>& high,
-                                          bool fractions);
+                                          const std::optional<NumberBound>& low,
+                                          const std::optional<NumberBound>& high, bool fractions);
 
 }  // namespace meshloom::trainer

@@ -16,19 +16,36 @@ namespace meshloom::trainer {
 namespace {
 
 const std::set<std::string>& annotations() {
-  static const std::set<std::string> kNames{"title", "description", "default", "examples", "$schema", "$id", "$comment",
-                                            "deprecated", "readOnly", "writeOnly", "$defs", "definitions", "discriminator"};
+  static const std::set<std::string> kNames{"title", "description", "default",      "examples", "$schema",
+                                            "$id",   "$comment",    "deprecated",   "readOnly", "writeOnly",
+                                            "$defs", "definitions", "discriminator"};
   return kNames;
 }
 
 // By the type that a keyword is about; "" = all.
 const std::map<std::string, std::string>& keywords() {
-  static const std::map<std::string, std::string> kTypes{
-      {"type", ""}, {"enum", ""}, {"const", ""}, {"anyOf", ""}, {"oneOf", ""}, {"allOf", ""}, {"$ref", ""},
-      {"properties", "object"}, {"required", "object"}, {"additionalProperties", "object"},
-      {"items", "array"}, {"prefixItems", "array"}, {"minItems", "array"}, {"maxItems", "array"},
-      {"minLength", "string"}, {"maxLength", "string"}, {"pattern", "string"}, {"format", "string"},
-      {"minimum", "number"}, {"maximum", "number"}, {"exclusiveMinimum", "number"}, {"exclusiveMaximum", "number"}};
+  static const std::map<std::string, std::string> kTypes{{"type", ""},
+                                                         {"enum", ""},
+                                                         {"const", ""},
+                                                         {"anyOf", ""},
+                                                         {"oneOf", ""},
+                                                         {"allOf", ""},
+                                                         {"$ref", ""},
+                                                         {"properties", "object"},
+                                                         {"required", "object"},
+                                                         {"additionalProperties", "object"},
+                                                         {"items", "array"},
+                                                         {"prefixItems", "array"},
+                                                         {"minItems", "array"},
+                                                         {"maxItems", "array"},
+                                                         {"minLength", "string"},
+                                                         {"maxLength", "string"},
+                                                         {"pattern", "string"},
+                                                         {"format", "string"},
+                                                         {"minimum", "number"},
+                                                         {"maximum", "number"},
+                                                         {"exclusiveMinimum", "number"},
+                                                         {"exclusiveMaximum", "number"}};
   return kTypes;
 }
 
@@ -83,7 +100,11 @@ std::string type_of_value(const SchemaJson& value) {
   if (value.is_number_float())
     return std::floor(value.get<double>()) == value.get<double>() ? "integer" : "number";
   if (value.is_number()) return "integer";
-  return value.is_string() ? "string" : value.is_boolean() ? "boolean" : value.is_null() ? "null" : value.is_array() ? "array" : "object";
+  return value.is_string()    ? "string"
+         : value.is_boolean() ? "boolean"
+         : value.is_null()    ? "null"
+         : value.is_array()   ? "array"
+                              : "object";
 }
 
 std::int64_t bound_of_count(const SchemaJson& value, const std::string& at) {
@@ -96,7 +117,8 @@ std::int64_t bound_of_count(const SchemaJson& value, const std::string& at) {
 
 void JsonSchema::work(const SchemaJson& schema, const std::string& at) {
   if ((work_ += size_of_value(schema)) > kWork)
-    throw Error(at, fmt::format("a schema must compile by looking at {} values, within a second", kWork), "more");
+    throw Error(at, fmt::format("a schema must compile by looking at {} values, within a second", kWork),
+                "more");
 }
 
 const SchemaJson& JsonSchema::target(const std::string& reference, const std::string& at) const {
@@ -121,9 +143,10 @@ const SchemaJson& JsonSchema::target(const std::string& reference, const std::st
     at_part = end + 1;
     if (here->is_object() && here->contains(part)) {
       here = &(*here)[part];
-    } else if (std::size_t index = 0; here->is_array() && !part.empty() && part.size() < 6 &&
-                                      std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
-                                      (index = std::stoul(part)) < here->size()) {
+    } else if (std::size_t index = 0;
+               here->is_array() && !part.empty() && part.size() < 6 &&
+               std::all_of(part.begin(), part.end(), [](char c) { return c >= '0' && c <= '9'; }) &&
+               (index = std::stoul(part)) < here->size()) {
       here = &(*here)[index];
     } else {
       refuse("must refer to a place that the schema has");
@@ -141,12 +164,14 @@ void JsonSchema::check_keywords(const SchemaJson& schema, const std::string& at)
     if (annotations().contains(name) || keywords().contains(name)) continue;
     const auto neutral = without_meaning().find(name);
     if (neutral != without_meaning().end() && neutral->second == value) continue;
-    throw Error(place, "is a keyword that is not built here, so the schema must be without it", shown_json(value));
+    throw Error(place, "is a keyword that is not built here, so the schema must be without it",
+                shown_json(value));
   }
 }
 
 SchemaJson JsonSchema::flat(const SchemaJson& schema, const std::string& at, int depth) {
-  if (depth > kDepth) throw Error(at, fmt::format("references and allOf must be nested at most {} deep", kDepth), "more");
+  if (depth > kDepth)
+    throw Error(at, fmt::format("references and allOf must be nested at most {} deep", kDepth), "more");
   check_keywords(schema, at);
   work(schema, at);
   if (!schema.is_object()) return schema;
@@ -159,14 +184,16 @@ SchemaJson JsonSchema::flat(const SchemaJson& schema, const std::string& at, int
     rest = both(rest, flat(target(name, at), name, depth + 1), at);
   }
   if (const auto all = schema.find("allOf"); all != schema.end()) {
-    if (!all->is_array() || all->empty()) throw Error(at + "/allOf", "must be a list of schemas", shown_json(*all));
+    if (!all->is_array() || all->empty())
+      throw Error(at + "/allOf", "must be a list of schemas", shown_json(*all));
     for (std::size_t i = 0; i < all->size(); ++i)
       rest = both(rest, flat((*all)[i], fmt::format("{}/allOf/{}", at, i), depth + 1), at);
   }
   return rest;
 }
 
-std::set<std::string> JsonSchema::types(const SchemaJson& schema, const std::string& at, bool standard) const {
+std::set<std::string> JsonSchema::types(const SchemaJson& schema, const std::string& at,
+                                        bool standard) const {
   if (schema == false) return {};
   std::set<std::string> found;
   const auto type = schema.is_object() ? schema.find("type") : schema.end();
@@ -207,13 +234,16 @@ SchemaJson JsonSchema::both(const SchemaJson& a, const SchemaJson& b, const std:
   };
   const auto object_part = [&](const SchemaJson& schema) {
     const SchemaJson named = part(schema, "properties");
-    if (!named.is_null() && !named.is_object()) throw Error(at + "/properties", "must be an object", shown_json(named));
+    if (!named.is_null() && !named.is_object())
+      throw Error(at + "/properties", "must be an object", shown_json(named));
     return named.is_null() ? SchemaJson::object() : named;
   };
   const SchemaJson of_a = object_part(a), of_b = object_part(b);
   const SchemaJson more_a = part(a, "additionalProperties"), more_b = part(b, "additionalProperties");
   const auto join = [](const SchemaJson& one, const SchemaJson& other) {
-    return one.is_null() ? other : other.is_null() ? one : SchemaJson{{"allOf", SchemaJson::array({one, other})}};
+    return one.is_null()     ? other
+           : other.is_null() ? one
+                             : SchemaJson{{"allOf", SchemaJson::array({one, other})}};
   };
   for (const auto& [name, value] : of_a.items())
     properties[name] = join(value, of_b.contains(name) ? of_b[name] : more_b);
@@ -237,8 +267,9 @@ SchemaJson JsonSchema::both(const SchemaJson& a, const SchemaJson& b, const std:
       if (!values.is_array()) throw Error(at + "/enum", "must be a list of values", shown_json(values));
       SchemaJson common = SchemaJson::array();
       for (const auto& each : values) {
-        const bool in_enum = !joined.contains("enum") ||
-                             std::find(joined["enum"].begin(), joined["enum"].end(), each) != joined["enum"].end();
+        const bool in_enum =
+            !joined.contains("enum") ||
+            std::find(joined["enum"].begin(), joined["enum"].end(), each) != joined["enum"].end();
         if (in_enum && (!joined.contains("const") || joined["const"] == each)) common.push_back(each);
       }
       joined.erase("const");
@@ -247,12 +278,16 @@ SchemaJson JsonSchema::both(const SchemaJson& a, const SchemaJson& b, const std:
       joined[name] = value;
     } else if (name == "required") {
       for (const auto& each : value)
-        if (std::find(joined[name].begin(), joined[name].end(), each) == joined[name].end()) joined[name].push_back(each);
-    } else if (name == "minimum" || name == "maximum" || name == "exclusiveMinimum" || name == "exclusiveMaximum") {
-      const int order = compare_bounds(number_bound(value, false, at + "/" + name), number_bound(a[name], false, at + "/" + name));
+        if (std::find(joined[name].begin(), joined[name].end(), each) == joined[name].end())
+          joined[name].push_back(each);
+    } else if (name == "minimum" || name == "maximum" || name == "exclusiveMinimum" ||
+               name == "exclusiveMaximum") {
+      const int order = compare_bounds(number_bound(value, false, at + "/" + name),
+                                       number_bound(a[name], false, at + "/" + name));
       if (name.ends_with("inimum") ? order > 0 : order < 0) joined[name] = value;
     } else if (name.starts_with("min") || name.starts_with("max")) {
-      const std::int64_t mine = bound_of_count(a[name], at + "/" + name), other = bound_of_count(value, at + "/" + name);
+      const std::int64_t mine = bound_of_count(a[name], at + "/" + name),
+                         other = bound_of_count(value, at + "/" + name);
       joined[name] = name.starts_with("min") ? std::max(mine, other) : std::min(mine, other);
     } else if (name == "items" && !a.contains("prefixItems") && !b.contains("prefixItems")) {
       joined[name] = join(a[name], value);
@@ -261,8 +296,10 @@ SchemaJson JsonSchema::both(const SchemaJson& a, const SchemaJson& b, const std:
     }
   }
   if (a.contains("prefixItems") != b.contains("prefixItems") && (a.contains("items") || b.contains("items")))
-    throw Error(at, "schemas that are joined must not have prefixItems and items of different ones", shown_json(b));
-  if (!properties.empty() || a.contains("properties") || b.contains("properties")) joined["properties"] = properties;
+    throw Error(at, "schemas that are joined must not have prefixItems and items of different ones",
+                shown_json(b));
+  if (!properties.empty() || a.contains("properties") || b.contains("properties"))
+    joined["properties"] = properties;
   return joined;
 }
 
@@ -272,12 +309,15 @@ bool JsonSchema::disjoint(const SchemaJson& a, const SchemaJson& b, const std::s
   work(a, at);
   work(b, at);
   const auto values = [](const SchemaJson& schema) {
-    return schema.contains("const") ? SchemaJson::array({schema["const"]}) : schema.contains("enum") ? schema["enum"] : SchemaJson();
+    return schema.contains("const")  ? SchemaJson::array({schema["const"]})
+           : schema.contains("enum") ? schema["enum"]
+                                     : SchemaJson();
   };
   const SchemaJson of_a = values(a), of_b = values(b);
   if (of_a.is_array() && of_b.is_array())
-    return std::none_of(of_a.begin(), of_a.end(),
-                        [&](const auto& each) { return std::find(of_b.begin(), of_b.end(), each) != of_b.end(); });
+    return std::none_of(of_a.begin(), of_a.end(), [&](const auto& each) {
+      return std::find(of_b.begin(), of_b.end(), each) != of_b.end();
+    });
   const auto types_of = [&](const SchemaJson& schema, const SchemaJson& listed, bool by_standard) {
     if (!listed.is_array()) return types(schema, at, by_standard);
     std::set<std::string> found;
@@ -291,7 +331,9 @@ bool JsonSchema::disjoint(const SchemaJson& a, const SchemaJson& b, const std::s
       !a.contains("required") || !b.contains("required"))
     return false;
   for (const auto& name : a["required"]) {
-    if (!name.is_string() || std::find(b["required"].begin(), b["required"].end(), name) == b["required"].end()) continue;
+    if (!name.is_string() ||
+        std::find(b["required"].begin(), b["required"].end(), name) == b["required"].end())
+      continue;
     const auto& key = name.get_ref<const std::string&>();
     if (a["properties"].contains(key) && b["properties"].contains(key) &&
         disjoint(flat(a["properties"][key], at), flat(b["properties"][key], at), at, depth + 1))

@@ -74,7 +74,8 @@ class JsonSchemaGrammar {
     base.erase(name);
     const SchemaJson& list = flat[name];
     if (!list.is_array() || list.empty()) throw Error(place, "must be a list of schemas", shown_json(list));
-    if (base.contains("anyOf") || base.contains("oneOf")) throw Error(place, "must not stand beside anyOf", shown_json(list));
+    if (base.contains("anyOf") || base.contains("oneOf"))
+      throw Error(place, "must not stand beside anyOf", shown_json(list));
     const bool plain = !constrains(base);
     const bool one = name == std::string("oneOf");
     std::vector<SchemaJson> parts;
@@ -89,7 +90,8 @@ class JsonSchemaGrammar {
       for (std::size_t k = 0; one && k < i; ++k)
         if (!schema_.disjoint(parts[k], parts[i], here))
           throw Error(place,
-                      "alternatives must exclude each other by their types, constants, or a required property's constants; else "
+                      "alternatives must exclude each other by their types, constants, or a required "
+                      "property's constants; else "
                       "take anyOf",
                       fmt::format("alternatives {} and {}", k, i));
     }
@@ -112,7 +114,8 @@ class JsonSchemaGrammar {
     return branches.size() == 1 ? branches[0](from) : builder_.any_of(from, branches);
   }
 
-  State of_type(State from, const std::string& type, const SchemaJson& schema, const std::string& at, int depth) {
+  State of_type(State from, const std::string& type, const SchemaJson& schema, const std::string& at,
+                int depth) {
     if (type == "null") return builder_.literal(from, "null");
     if (type == "boolean")
       return builder_.any_of(from, {[&](State s) { return builder_.literal(s, "true"); },
@@ -156,19 +159,23 @@ class JsonSchemaGrammar {
       if (!types.contains(type) && !(type == "integer" && types.contains("number"))) continue;
       if (!by_type) {
         if (value.is_structured())
-          throw Error(at, "an enum or const with lists or objects must stand beside nothing but type", shown_json(value));
+          throw Error(at, "an enum or const with lists or objects must stand beside nothing but type",
+                      shown_json(value));
         if (!others) {
           JsonSchemaGrammar grammar(schema_);
           others = grammar.build(rest, at);
         }
-        if (!others->accepts(value.is_string() ? json_text(value.get_ref<const std::string&>()) : value.dump())) continue;
+        if (!others->accepts(value.is_string() ? json_text(value.get_ref<const std::string&>())
+                                               : value.dump()))
+          continue;
       }
       branches.emplace_back([&](State s) { return value_text(s, value); });
     }
     return builder_.any_of(from, branches);
   }
 
-  static std::int64_t count(const SchemaJson& schema, const char* name, std::int64_t otherwise, const std::string& at) {
+  static std::int64_t count(const SchemaJson& schema, const char* name, std::int64_t otherwise,
+                            const std::string& at) {
     const auto found = schema.find(name);
     return found == schema.end() ? otherwise : bound_of_count(*found, at + "/" + name);
   }
@@ -179,7 +186,8 @@ class JsonSchemaGrammar {
     if (pattern + format + length > 1)
       throw Error(at, "a string must have one of pattern, format and bounds of its length", "several");
     if (!pattern && !format) {
-      const std::int64_t min = count(schema, "minLength", 0, at), max = count(schema, "maxLength", GrammarBuilder::kNoBound, at);
+      const std::int64_t min = count(schema, "minLength", 0, at),
+                         max = count(schema, "maxLength", GrammarBuilder::kNoBound, at);
       if (max != GrammarBuilder::kNoBound && max < min) return builder_.add_state();
       return json_.string(from, min, max);
     }
@@ -189,7 +197,8 @@ class JsonSchemaGrammar {
     std::string text = given.get<std::string>();
     if (format) {
       const auto known = pattern_of_format(text);
-      if (!known) throw Error(place, "must be date, time, date-time, uuid or ipv4; others are not built", shown(text));
+      if (!known)
+        throw Error(place, "must be date, time, date-time, uuid or ipv4; others are not built", shown(text));
       text = *known;
     }
     const State inside = builder_.literal(from, "\"");
@@ -218,11 +227,16 @@ class JsonSchemaGrammar {
     if (const auto list = schema.find("prefixItems"); list != schema.end()) {
       if (!list->is_array()) throw Error(at + "/prefixItems", "must be a list of schemas", shown_json(*list));
       for (std::size_t i = 0; i < list->size(); ++i)
-        prefix.emplace_back([&, list, i](State s) { return append(s, (*list)[i], fmt::format("{}/prefixItems/{}", at, i), depth + 1); });
+        prefix.emplace_back([&, list, i](State s) {
+          return append(s, (*list)[i], fmt::format("{}/prefixItems/{}", at, i), depth + 1);
+        });
     }
     const SchemaJson items = schema.contains("items") ? schema["items"] : SchemaJson(true);
-    if (items.is_array()) throw Error(at + "/items", "must be a schema; a list of schemas is prefixItems", shown_json(items));
-    if (items == false) max = max == GrammarBuilder::kNoBound ? static_cast<std::int64_t>(prefix.size()) : std::min(max, static_cast<std::int64_t>(prefix.size()));
+    if (items.is_array())
+      throw Error(at + "/items", "must be a schema; a list of schemas is prefixItems", shown_json(items));
+    if (items == false)
+      max = max == GrammarBuilder::kNoBound ? static_cast<std::int64_t>(prefix.size())
+                                            : std::min(max, static_cast<std::int64_t>(prefix.size()));
     if (max != GrammarBuilder::kNoBound && max < min) return builder_.add_state();
     // What stands many times in the grammar is a rule.
     const bool many = min > 2 || max > 2;
@@ -262,17 +276,24 @@ class JsonSchemaGrammar {
     const auto add = [&](const std::string& name, SchemaJson value, const std::string& place) {
       if (const std::size_t bad = first_bad_byte(name); bad != std::string::npos)
         throw Error(place, "a name must be without NUL", shown(name));
-      properties.push_back(
-          {name, [this, value = std::move(value), place, depth](State s) { return append(s, value, place, depth + 1); }, is_required(name)});
+      properties.push_back({name,
+                            [this, value = std::move(value), place, depth](State s) {
+                              return append(s, value, place, depth + 1);
+                            },
+                            is_required(name)});
     };
     if (named) {
       if (!schema["properties"].is_object())
         throw Error(at + "/properties", "must be an object", shown_json(schema["properties"]));
-      for (const auto& [name, value] : schema["properties"].items()) add(name, value, at + "/properties/" + name);
+      for (const auto& [name, value] : schema["properties"].items())
+        add(name, value, at + "/properties/" + name);
     }
     for (const std::string& name : required) {  // further ones that must be there
-      const bool known = std::any_of(properties.begin(), properties.end(), [&](const auto& each) { return each.name == name; });
-      if (!known) add(name, schema.contains("additionalProperties") ? schema["additionalProperties"] : SchemaJson(true), at + "/required");
+      const bool known = std::any_of(properties.begin(), properties.end(),
+                                     [&](const auto& each) { return each.name == name; });
+      if (!known)
+        add(name, schema.contains("additionalProperties") ? schema["additionalProperties"] : SchemaJson(true),
+            at + "/required");
     }
     std::optional<Part> more;
     if (further) more = [&](State s) { return append(s, *further, at + "/additionalProperties", depth + 1); };
@@ -297,7 +318,8 @@ int depth_of(const SchemaJson& json) {
 SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema, const JsonSchemaOptions& options) {
   const std::string text = schema.dump(-1, ' ', false, SchemaJson::error_handler_t::replace);
   if (text.size() > kGrammarBytes)
-    throw Error("#", fmt::format("a schema must have at most {} bytes", kGrammarBytes), std::to_string(text.size()));
+    throw Error("#", fmt::format("a schema must have at most {} bytes", kGrammarBytes),
+                std::to_string(text.size()));
   // A level of a schema is up to two of its JSON.
   if (depth_of(schema) > 2 * JsonSchema::kDepth + 2)
     throw Error("#", fmt::format("a schema must be nested at most {} deep", JsonSchema::kDepth), "more");

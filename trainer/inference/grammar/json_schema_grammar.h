@@ -19,6 +19,7 @@ struct JsonSchemaOptions {
 };
 
 // Throws Error for a schema that is not taken, or over 64 KiB, 32 levels, or the limits of GrammarBuilder.
-SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema, const JsonSchemaOptions& options = {});
+SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema,
+                                     const JsonSchemaOptions& options = {});
 
 }  // namespace meshloom::trainer

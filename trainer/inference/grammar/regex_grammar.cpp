@@ -12,20 +12,24 @@
 namespace meshloom::trainer {
 namespace {
 
-
-
 using GrammarState = GrammarBuilder::State;
 const CodePoints kRegexDigits{{'0', '9'}};
 const CodePoints kRegexWord{{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const CodePoints kRegexSpace{{9, 13},           {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680}, {0x2000, 0x200a},
-                        {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f}, {0x3000, 0x3000}, {0xfeff, 0xfeff}};
+const CodePoints kRegexSpace{{9, 13},          {' ', ' '},       {0xa0, 0xa0},     {0x1680, 0x1680},
+                             {0x2000, 0x200a}, {0x2028, 0x2029}, {0x202f, 0x202f}, {0x205f, 0x205f},
+                             {0x3000, 0x3000}, {0xfeff, 0xfeff}};
 const CodePoints kRegexLines{{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 
 // Reads a pattern and appends to the automaton at once; a part that is repeated is read again for each time.
 class RegexReader {
  public:
-  RegexReader(GrammarBuilder& builder, std::string_view pattern, Spelling spelling, bool search, std::string where)
-      : builder_(builder), pattern_(pattern), spelling_(spelling), search_(search), where_(std::move(where)) {}
+  RegexReader(GrammarBuilder& builder, std::string_view pattern, Spelling spelling, bool search,
+              std::string where)
+      : builder_(builder),
+        pattern_(pattern),
+        spelling_(spelling),
+        search_(search),
+        where_(std::move(where)) {}
 
   GrammarState whole(GrammarState from) {
     const GrammarState to = alternatives(from, 0);
@@ -40,7 +44,9 @@ class RegexReader {
   using Part = GrammarBuilder::Part;
 
   [[noreturn]] void refuse(const std::string& rule, std::size_t size = 1) const {
-    throw Error(where_, rule, fmt::format("{} at byte {}", at_ < pattern_.size() ? shown(pattern_.substr(at_, size)) : "the end", at_));
+    throw Error(where_, rule,
+                fmt::format("{} at byte {}",
+                            at_ < pattern_.size() ? shown(pattern_.substr(at_, size)) : "the end", at_));
   }
   bool more() const { return at_ < pattern_.size(); }
   char peek() const { return more() ? pattern_[at_] : '\0'; }
@@ -52,8 +58,9 @@ class RegexReader {
   }
 
   GrammarState anything(GrammarState from) {
-    return builder_.repeat(from, 0, GrammarBuilder::kNoBound,
-                           [&](GrammarState s) { return append_character(builder_, s, CodePoints::all(), spelling_); });
+    return builder_.repeat(from, 0, GrammarBuilder::kNoBound, [&](GrammarState s) {
+      return append_character(builder_, s, CodePoints::all(), spelling_);
+    });
   }
 
   GrammarState alternatives(GrammarState from, int depth) {
@@ -66,7 +73,8 @@ class RegexReader {
       if (!(top && take("^")) && top && search_) state = anything(state);
       state = sequence(state, depth);
       const bool anchored = top && take("$");
-      if (anchored && more() && peek() != '|') refuse("$ is taken at the end of the pattern or of its alternatives only");
+      if (anchored && more() && peek() != '|')
+        refuse("$ is taken at the end of the pattern or of its alternatives only");
       if (!anchored && top && search_) state = anything(state);
       builder_.empty(state, to);
     } while (take("|"));
@@ -74,7 +82,8 @@ class RegexReader {
   }
 
   GrammarState sequence(GrammarState from, int depth) {
-    while (more() && peek() != '|' && peek() != ')' && !(depth == 0 && peek() == '$')) from = quantified(from, depth);
+    while (more() && peek() != '|' && peek() != ')' && !(depth == 0 && peek() == '$'))
+      from = quantified(from, depth);
     return from;
   }
 
@@ -86,7 +95,8 @@ class RegexReader {
     quantifier(min, max);
     const std::size_t after = at_;
     const auto part = [&](GrammarState s) {
-      if ((read_ += end - begin) > kRead) refuse(fmt::format("must have at most {} bytes when repetitions are written out", kRead));
+      if ((read_ += end - begin) > kRead)
+        refuse(fmt::format("must have at most {} bytes when repetitions are written out", kRead));
       at_ = begin;
       s = atom(s, depth);
       at_ = end;
@@ -218,18 +228,30 @@ class RegexReader {
     if (static_cast<unsigned char>(c) >= 0x80) return one(next_character(pattern_, at_));
     ++at_;
     switch (c) {
-      case 'd': return kRegexDigits;
-      case 'D': return kRegexDigits.complement();
-      case 'w': return kRegexWord;
-      case 'W': return kRegexWord.complement();
-      case 's': return kRegexSpace;
-      case 'S': return kRegexSpace.complement();
-      case 'n': return one('\n');
-      case 'r': return one('\r');
-      case 't': return one('\t');
-      case 'f': return one('\f');
-      case 'v': return one('\v');
-      case 'x': return one(hex(2));
+      case 'd':
+        return kRegexDigits;
+      case 'D':
+        return kRegexDigits.complement();
+      case 'w':
+        return kRegexWord;
+      case 'W':
+        return kRegexWord.complement();
+      case 's':
+        return kRegexSpace;
+      case 'S':
+        return kRegexSpace.complement();
+      case 'n':
+        return one('\n');
+      case 'r':
+        return one('\r');
+      case 't':
+        return one('\t');
+      case 'f':
+        return one('\f');
+      case 'v':
+        return one('\v');
+      case 'x':
+        return one(hex(2));
       case 'u': {
         std::uint32_t value = 0;
         if (take("{")) {
@@ -262,7 +284,8 @@ class RegexReader {
       case '0':
         if (peek() < '0' || peek() > '9') return one(0);
         break;
-      default: break;
+      default:
+        break;
     }
     if (std::isalnum(static_cast<unsigned char>(c))) {
       at_ = begin;
@@ -323,8 +346,8 @@ void check_grammar_text(std::string_view text, const std::string& where) {
     throw Error(where, "must be UTF-8 without NUL", fmt::format("another byte at {}", bad));
 }
 
-GrammarState append_regex(GrammarBuilder& builder, GrammarState from, std::string_view pattern, Spelling spelling, bool search,
-                   const std::string& where) {
+GrammarState append_regex(GrammarBuilder& builder, GrammarState from, std::string_view pattern,
+                          Spelling spelling, bool search, const std::string& where) {
   check_grammar_text(pattern, where);
   return RegexReader(builder, pattern, spelling, search, where).whole(from);
 }
@@ -332,7 +355,8 @@ GrammarState append_regex(GrammarBuilder& builder, GrammarState from, std::strin
 SharedGrammar grammar_of_regex(std::string_view pattern) {
   GrammarBuilder builder("regex");
   const auto rule = builder.add_rule("regex");
-  builder.empty(append_regex(builder, builder.begin(rule), pattern, Spelling::utf8, false, "regex"), builder.end(rule));
+  builder.empty(append_regex(builder, builder.begin(rule), pattern, Spelling::utf8, false, "regex"),
+                builder.end(rule));
   return builder.build(rule);
 }
 

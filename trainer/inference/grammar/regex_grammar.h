@@ -19,8 +19,9 @@ SharedGrammar grammar_of_regex(std::string_view pattern);
 SharedGrammar grammar_of_choice(const std::vector<std::string>& texts);
 
 // Appends what a pattern matches: as a whole, or anywhere in a text where ^ and $ do not stand (`search`). Errors are at `where`.
-GrammarBuilder::State append_regex(GrammarBuilder& builder, GrammarBuilder::State from, std::string_view pattern,
-                                   Spelling spelling, bool search, const std::string& where);
+GrammarBuilder::State append_regex(GrammarBuilder& builder, GrammarBuilder::State from,
+                                   std::string_view pattern, Spelling spelling, bool search,
+                                   const std::string& where);
 
 // A text within a pattern is at most so long.
 inline constexpr std::size_t kGrammarBytes = std::size_t{64} << 10;

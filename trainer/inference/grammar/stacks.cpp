@@ -8,7 +8,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kFrames = std::size_t{1} << 21;
+constexpr std::size_t kFrames = std::size_t{1} << 18;
 
 std::uint64_t frame_key(const Stacks::Top& top) {
   return static_cast<std::uint64_t>(top.state) << 32 | top.below;
@@ -26,10 +26,20 @@ Stacks::Frame Stacks::frame(Grammar::State state, Frame below) {
   if (!fresh) return it->second;
   if (frames_.size() >= kFrames) {
     known_.erase(it);
-    throw Error("grammar", "must be read with at most " + std::to_string(kFrames) + " different stacks of rules", "more");
+    throw Error("grammar",
+                "must be read with at most " + std::to_string(kFrames) + " different stacks of rules",
+                "more");
   }
   frames_.push_back(top);
   return it->second;
+}
+
+void Stacks::add_work(std::size_t steps) {
+  if ((work_ += steps) > kWork)
+    throw Error("grammar",
+                "what may follow must be found in " + std::to_string(kWork) +
+                    " steps; many alternatives at once take more",
+                "more");
 }
 
 void Stacks::rewind(std::size_t mark) {
@@ -42,6 +52,7 @@ void Stacks::enter(Grammar::State state, Frame below, Set& set) {
   while (!pending_.empty()) {
     const Top top = pending_.back();
     pending_.pop_back();
+    add_work(1 + seen_.size() + set.tops.size());
     const auto calls = grammar_.calls(top.state);
     const bool ends = grammar_.ends(top.state);
     if (!calls.empty() || ends) {
@@ -50,7 +61,8 @@ void Stacks::enter(Grammar::State state, Frame below, Set& set) {
     }
     if (!grammar_.bytes(top.state).empty() && !has_top(set.tops, top)) set.tops.push_back(top);
     if (set.tops.size() > kMost || seen_.size() > 4 * kMost)
-      throw Error("grammar", "must be read with at most " + std::to_string(kMost) + " alternatives at once", "more");
+      throw Error("grammar", "must be read with at most " + std::to_string(kMost) + " alternatives at once",
+                  "more");
     for (const Grammar::Call& call : calls)
       pending_.push_back(
           {call.begin, grammar_.only_ends(call.next) ? top.below : frame(call.next, top.below)});
@@ -75,7 +87,8 @@ void Stacks::resume(Frame frame, Set& set) {
 
 void Stacks::step(const Set& from, unsigned char byte, Set& to) {
   to.clear();
-  for (const Top& top : from.tops)
+  for (const Top& top : from.tops) {
+    add_work(1 + to.tops.size());
     for (const Grammar::ByteEdge& edge : grammar_.bytes(top.state)) {
       if (byte < edge.low) break;
       if (byte > edge.high) continue;
@@ -86,6 +99,7 @@ void Stacks::step(const Set& from, unsigned char byte, Set& to) {
       }
       break;
     }
+  }
 }
 
 bool Grammar::accepts(std::string_view text) const {
@@ -93,6 +107,7 @@ bool Grammar::accepts(std::string_view text) const {
   Stacks::Set now, next;
   stacks.enter(begin(), Stacks::kBottom, now);
   for (const char c : text) {
+    stacks.set_work(0);
     stacks.step(now, static_cast<unsigned char>(c), next);
     if (next.empty()) return false;
     std::swap(now, next);

@@ -44,6 +44,12 @@ class Stacks {
   // `to` becomes what follows `from` after a byte. They must not be the same.
   void step(const Set& from, unsigned char byte, Set& to);
 
+  // Steps of work since the last call of set_work(0). Throws Error beyond kWork, some tenths of a second.
+  static constexpr std::size_t kWork = 20'000'000;
+  std::size_t work() const { return work_; }
+  void set_work(std::size_t work) { work_ = work; }
+  void add_work(std::size_t steps);
+
   // Frames that were made since mark() are forgotten by rewind().
   std::size_t mark() const { return frames_.size(); }
   void rewind(std::size_t mark);
@@ -55,6 +61,7 @@ class Stacks {
   std::vector<Top> frames_;
   std::unordered_map<std::uint64_t, Frame> known_;
   std::vector<Top> seen_, pending_;
+  std::size_t work_ = 0;
 };
 
 }  // namespace meshloom::trainer

@@ -26,7 +26,7 @@ class TokenMasks {
   const TokenTable& table() const { return *table_; }
 
   // Sets the bits of the tokens that may follow `set`, in table().words() words. `first`: at the beginning of a text whose first
-  // space is lost. `stacks` is as before afterwards.
+  // space is lost. `stacks` is as before afterwards. Throws Error where Stacks does.
   void add_allowed(Stacks& stacks, const Stacks::Set& set, bool first, std::span<std::uint64_t> mask);
 
  private:
@@ -38,9 +38,10 @@ class TokenMasks {
   };
   static constexpr std::size_t kBytes = std::size_t{16} << 20;  // that are kept
 
-  std::shared_ptr<const Local> local(Grammar::State state);
+  std::shared_ptr<const Local> local(Grammar::State state, Stacks& caller);
   template <typename Token, typename Unknown>
-  void walk(Stacks& stacks, std::uint32_t node, const Stacks::Set& set, const Token& token, const Unknown& unknown) const;
+  void walk(Stacks& stacks, std::uint32_t node, const Stacks::Set& set, const Token& token,
+            const Unknown& unknown) const;
 
   SharedGrammar grammar_;
   std::shared_ptr<const TokenTable> table_;

@@ -22,7 +22,8 @@ class TokenMatcher : public TokenConstraint {
   // `ends` are the tokens that end the text; they are allowed where the grammar may end, and only there. `begins_text`: no text
   // stands before, so that a space can be lost (TokenTable).
   TokenMatcher(std::shared_ptr<TokenMasks> masks, std::vector<std::int32_t> ends, bool begins_text);
-  TokenMatcher(SharedGrammar grammar, std::shared_ptr<const TokenTable> table, std::vector<std::int32_t> ends = {});
+  TokenMatcher(SharedGrammar grammar, std::shared_ptr<const TokenTable> table,
+               std::vector<std::int32_t> ends = {});
 
   std::span<const std::uint64_t> allowed() override;
   void accept(std::int32_t id) override;

@@ -8,7 +8,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kLongestToken = 1024;  // bytes; longer ones never match
+constexpr std::size_t kLongestToken = 1024;              // bytes; longer ones never match
 constexpr const char* kUnknownPiece = " \xe2\x81\x87 ";  // what SentencePiece decodes its unknown piece to
 
 }  // namespace
@@ -20,7 +20,9 @@ TokenTable::TokenTable(std::vector<std::string> bytes, bool loses_first_space)
   std::vector<std::int32_t> order;
   for (std::size_t id = 0; id < bytes_.size(); ++id)
     if (!bytes_[id].empty()) order.push_back(static_cast<std::int32_t>(id));
-  const auto text = [&](std::int32_t id) -> const std::string& { return bytes_[static_cast<std::size_t>(id)]; };
+  const auto text = [&](std::int32_t id) -> const std::string& {
+    return bytes_[static_cast<std::size_t>(id)];
+  };
   std::sort(order.begin(), order.end(), [&](std::int32_t a, std::int32_t b) {
     const int less = text(a).compare(text(b));
     return less != 0 ? less < 0 : a < b;
@@ -28,7 +30,8 @@ TokenTable::TokenTable(std::vector<std::string> bytes, bool loses_first_space)
   nodes_.push_back({0, 0, 0, 0});
   std::vector<std::size_t> path{0};  // the nodes of the last token
   const auto close = [&](std::size_t depth) {
-    for (; path.size() > depth + 1; path.pop_back()) nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
+    for (; path.size() > depth + 1; path.pop_back())
+      nodes_[path.back()].end = static_cast<std::uint32_t>(nodes_.size());
   };
   const std::string* before = nullptr;
   for (const std::int32_t id : order) {
@@ -53,7 +56,8 @@ TokenTable::TokenTable(std::vector<std::string> bytes, bool loses_first_space)
 
 const std::string& TokenTable::bytes(std::int32_t id) const {
   static const std::string kNone;
-  return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)] : kNone;
+  return id >= 0 && static_cast<std::size_t>(id) < bytes_.size() ? bytes_[static_cast<std::size_t>(id)]
+                                                                 : kNone;
 }
 
 std::shared_ptr<const TokenTable> token_table(const Tokenizer& tokenizer, std::int64_t vocabulary) {
@@ -62,8 +66,9 @@ std::shared_ptr<const TokenTable> token_table(const Tokenizer& tokenizer, std::i
   bool loses_first_space = false;
   for (std::int32_t id = 0; id < std::min(vocabulary, tokenizer.vocabulary()); ++id) {
     std::string text = token_bytes.of(id);
-    if (text == kUnknownPiece) continue;
-    if (text.size() > 1 && text[0] == ' ' && tokenizer.decode({&id, 1}) == text.substr(1)) loses_first_space = true;
+    if (text == kUnknownPiece || id == tokenizer.end_of_text()) continue;
+    if (text.size() > 1 && text[0] == ' ' && tokenizer.decode({&id, 1}) == text.substr(1))
+      loses_first_space = true;
     bytes[static_cast<std::size_t>(id)] = std::move(text);
   }
   return std::make_shared<TokenTable>(std::move(bytes), loses_first_space);

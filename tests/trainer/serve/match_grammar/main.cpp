@@ -25,7 +25,8 @@ double microseconds(Clock::time_point since) {
 }
 
 Json measured(const Json& asked) {
-  static std::map<std::string, std::pair<std::unique_ptr<Tokenizer>, std::shared_ptr<const TokenTable>>> tables;
+  static std::map<std::string, std::pair<std::unique_ptr<Tokenizer>, std::shared_ptr<const TokenTable>>>
+      tables;
   auto& [tokenizer, table] = tables[asked["tokenizer"]];
   Json times;
   auto since = Clock::now();
