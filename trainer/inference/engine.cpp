@@ -344,8 +344,10 @@ bool Engine::draw(Active& active, std::span<const float> logits) {
   try {
     token = token_score(
         logits,
-        sample_token(logits, request.sampler, active.size(), {tokens.first(prompt), tokens.subspan(prompt)}),
+        sample_token(logits, request.sampler, active.size(), {tokens.first(prompt), tokens.subspan(prompt)},
+                     request.constraint ? request.constraint->allowed() : std::span<const std::uint64_t>()),
         request.top);
+    if (request.constraint) request.constraint->accept(token.id);
   } catch (const std::exception& error) {
     finish(active, FinishReason::error, error.what());
     return false;
@@ -355,7 +357,8 @@ bool Engine::draw(Active& active, std::span<const float> logits) {
   ++counts_.generation_tokens;
   const bool goes_on = events.on_token(token);
   const std::vector<std::int32_t>& ends = request.end_tokens;
-  if (!goes_on || std::find(ends.begin(), ends.end(), token.id) != ends.end())
+  if (!goes_on || std::find(ends.begin(), ends.end(), token.id) != ends.end() ||
+      (request.constraint && request.constraint->ended()))
     finish(active, FinishReason::stop);
   else if (active.usage.completion_tokens == request.max_tokens || active.size() == max_length_)
     finish(active, FinishReason::length);

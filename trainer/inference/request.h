@@ -13,6 +13,7 @@
 
 #include "hal/error.h"
 #include "trainer/inference/sampler.h"
+#include "trainer/inference/token_constraint.h"
 
 namespace meshloom::trainer {
 
@@ -58,7 +59,9 @@ struct Request {
   SamplerOptions sampler;
   std::int64_t max_tokens = 16;  // 0 = only the prompt's scores
   std::vector<std::int32_t> end_tokens;
-  int top = 0;  // alternatives of each TokenScore
+  std::shared_ptr<TokenConstraint>
+      constraint;  // of this request alone; none = any token. Once it has ended, so has the text
+  int top = 0;     // alternatives of each TokenScore
   bool score_prompt = false;
   int priority = 0;  // smaller = earlier; equal ones by arrival
   std::optional<std::chrono::steady_clock::time_point> deadline;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 #include <string>
@@ -119,9 +120,20 @@ class LogitOrder {
 
 Error none_is_finite() { return {"sampling", "at least one logit must be finite", "none"}; }
 
-// The finite logits, by rising id.
-std::vector<TokenLogit> finite_logits(std::span<const float> logits) {
+// The finite logits of the tokens that are allowed, by rising id.
+std::vector<TokenLogit> finite_logits(std::span<const float> logits, std::span<const std::uint64_t> allowed) {
   std::vector<TokenLogit> tokens;
+  if (!allowed.empty()) {
+    for (std::size_t word = 0; word < allowed.size(); ++word)
+      for (std::uint64_t bits = allowed[word]; bits != 0; bits &= bits - 1) {
+        const std::size_t id = word * 64 + static_cast<std::size_t>(std::countr_zero(bits));
+        if (id < logits.size() && std::isfinite(logits[id]))
+          tokens.push_back({static_cast<std::int32_t>(id), logits[id]});
+      }
+    if (tokens.empty())
+      throw Error("sampling", "at least one token that is allowed must have a finite logit", "none");
+    return tokens;
+  }
   tokens.reserve(logits.size());
   for (std::size_t i = 0; i < logits.size(); ++i)
     if (std::isfinite(logits[i])) tokens.push_back({static_cast<std::int32_t>(i), logits[i]});
@@ -189,10 +201,10 @@ void check(const SamplerOptions& options) {
 }
 
 std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options, std::int64_t position,
-                          const TokensSoFar& so_far) {
-  if (options.temperature == 0 && options.logit_bias.empty() && !penalizes(options))
+                          const TokensSoFar& so_far, std::span<const std::uint64_t> allowed) {
+  if (options.temperature == 0 && allowed.empty() && options.logit_bias.empty() && !penalizes(options))
     return largest_logit(logits);
-  std::vector<TokenLogit> tokens = finite_logits(logits);
+  std::vector<TokenLogit> tokens = finite_logits(logits, allowed);
   penalize(tokens, options, so_far);
   const TokenLogit best = *std::min_element(tokens.begin(), tokens.end(), more_likely);
   if (options.temperature == 0) return best.id;

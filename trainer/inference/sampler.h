@@ -8,7 +8,7 @@
 
 namespace meshloom::trainer {
 
-// In this order: logit_bias, the penalties, temperature, top_k, top_p, min_p, as in transformers and vLLM.
+// In this order: logit_bias, the penalties, which tokens are allowed, temperature, top_k, top_p, min_p, as in transformers and vLLM.
 struct SamplerOptions {
   double temperature = 0.8;  // 0 = the largest logit
   std::int64_t top_k = 0;    // keep the k largest; 0 = all
@@ -32,8 +32,8 @@ struct TokensSoFar {
 void check(const SamplerOptions& options);
 // The random number depends on (seed, position) only, so that the same prompt gives the same text on every
 // run. Logits that are not finite are never sampled; throws Error when none is finite. Ties go to the lower
-// id.
+// id. `allowed` has a bit for each token, in words of 64, and those past its end are not; empty = all are.
 std::int32_t sample_token(std::span<const float> logits, const SamplerOptions& options, std::int64_t position,
-                          const TokensSoFar& so_far = {});
+                          const TokensSoFar& so_far = {}, std::span<const std::uint64_t> allowed = {});
 
 }  // namespace meshloom::trainer

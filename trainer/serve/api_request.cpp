@@ -10,6 +10,7 @@
 #include "trainer/data/jsonl/jsonl_line.h"
 #include "trainer/io/json.h"
 #include "trainer/serve/api_error.h"
+#include "trainer/serve/request_grammar.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -101,12 +102,10 @@ void read_common(RequestFields& fields, const ServedModel& model, ApiRequest& re
   static const std::vector<RequestJson> kNone{RequestJson::array(), RequestJson::object(), false, ""};
   fields.not_built("best_of", {request.n});
   fields.not_built("use_beam_search", {false});
-  fields.not_built("response_format", {RequestJson::object({{"type", "text"}})});
-  for (const char* name :
-       {"guided_json", "guided_regex", "guided_choice", "guided_grammar", "structured_outputs",
-        "prompt_logprobs", "cache_salt", "stop_token_ids", "chat_template_kwargs", "logits_processors",
-        "truncate_prompt_tokens", "bad_words", "allowed_token_ids", "include_stop_str_in_output",
-        "return_token_ids", "prompt_embeds", "lora_request"})
+  request.grammar = grammar_of_request(fields, *model.grammars);
+  for (const char* name : {"prompt_logprobs", "cache_salt", "stop_token_ids", "chat_template_kwargs",
+                           "logits_processors", "truncate_prompt_tokens", "bad_words", "allowed_token_ids",
+                           "include_stop_str_in_output", "return_token_ids", "prompt_embeds", "lora_request"})
     fields.not_built(name, kNone);
   fields.not_built("priority", {0});
   fields.not_built("min_tokens", {0});

@@ -2,10 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
 
+#include "trainer/inference/grammar/token_masks.h"
 #include "trainer/inference/sampler.h"
 #include "trainer/serve/request_fields.h"
 #include "trainer/serve/served_model.h"
@@ -22,8 +24,9 @@ struct ApiRequest {
   std::optional<std::int64_t> max_tokens;  // none = up to the model's length
   std::vector<std::string> stop;
   bool ignore_ends = false;
-  std::vector<std::int32_t> ends;  // tokens that end a text
-  std::optional<int> logprobs;     // with so many alternatives
+  std::vector<std::int32_t> ends;       // tokens that end a text
+  std::shared_ptr<TokenMasks> grammar;  // that a text is held to
+  std::optional<int> logprobs;          // with so many alternatives
   bool echo = false, stream = false;
   bool usage_at_end = false, usage_in_chunks = false;  // of a stream
   std::vector<std::string> ignored;                    // fields that are not known

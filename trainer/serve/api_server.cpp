@@ -9,6 +9,7 @@
 #include "trainer/serve/api_error.h"
 #include "trainer/serve/api_request.h"
 #include "trainer/serve/generation.h"
+#include "trainer/serve/request_grammar.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -43,6 +44,8 @@ class ApiServer::Impl {
     http_.post()([this, model = std::move(model)] {
       model_ = std::make_unique<ServedModel>(model);
       texts_ = std::make_unique<TokenTexts>(*model_->tokenizer);
+      grammars_ = std::make_unique<GrammarCache>(*model_->tokenizer, model_->engine->vocabulary());
+      model_->grammars = grammars_.get();
     });
   }
 
@@ -223,6 +226,7 @@ class ApiServer::Impl {
   const ApiServerOptions options_;
   std::unique_ptr<ServedModel> model_;  // none = it is being loaded
   std::unique_ptr<TokenTexts> texts_;
+  std::unique_ptr<GrammarCache> grammars_;
   Metrics metrics_;
   std::set<std::string> noted_;
   HttpServer http_;

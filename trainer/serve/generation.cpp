@@ -6,6 +6,7 @@
 #include <random>
 
 #include "hal/error.h"
+#include "trainer/inference/grammar/token_matcher.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -118,6 +119,8 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
   request.sampler.seed += static_cast<std::uint64_t>(request_.seeded ? k : choice.part.index);
   request.max_tokens = request_.tokens_after(prompt, *dependencies_.model.engine);
   request.end_tokens = request_.ends;
+  if (request_.grammar)
+    request.constraint = std::make_shared<TokenMatcher>(request_.grammar, request_.ends, request_.chat);
   request.top = request_.logprobs.value_or(0);
   request.score_prompt = request_.echo && request_.logprobs;
   request.events = std::make_shared<Events>(shared_from_this(), choices_.size(), choice.enough);

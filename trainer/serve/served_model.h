@@ -15,6 +15,8 @@
 
 namespace meshloom::trainer {
 
+class GrammarCache;
+
 struct ServedModel {
   std::string name;                // which clients give as `model`
   std::time_t created = 0;         // seconds since 1970
@@ -24,6 +26,7 @@ struct ServedModel {
   const ChatFormat* chat = nullptr;                                   // none = the model cannot chat
   std::string no_chat;                                                // why
   std::vector<std::int32_t> ends;                                     // tokens that end a text
+  GrammarCache* grammars = nullptr;                                   // the server's
 };
 
 }  // namespace meshloom::trainer

@@ -4,9 +4,9 @@
 #include <cstdint>
 #include <string>
 #include <string_view>
-#include <vector>
 
 #include "trainer/data/tokenizer/tokenizer.h"
+#include "trainer/inference/token_bytes.h"
 
 namespace meshloom::trainer {
 
@@ -26,8 +26,7 @@ class TokenTexts {
 
  private:
   const Tokenizer& tokenizer_;
-  std::vector<std::int32_t> front_;  // a token with text: a first token can lose its space
-  std::string front_text_;
+  TokenBytes bytes_;
 };
 
 std::int64_t count_characters(std::string_view text);

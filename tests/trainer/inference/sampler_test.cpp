@@ -311,6 +311,39 @@ TEST(Sampler, PenaltiesLookAtTheTextSoFar) {
             1);
 }
 
+TEST(Sampler, DrawsTokensThatAreAllowedAsIfTheOthersHadNoLogits) {
+  std::mt19937 random(9);
+  std::normal_distribution<float> normal(0, 3);
+  for (int round = 0; round < 200; ++round) {
+    std::vector<float> logits(100 + random() % 100);
+    for (float& each : logits) each = random() % 10 ? normal(random) : -kInfinity;
+    std::vector<std::uint64_t> allowed(2);  // ids from 128 on are not
+    for (std::uint64_t& word : allowed)
+      word = (std::uint64_t{random()} << 32 | random()) & (std::uint64_t{random()} << 32 | random());
+    std::vector<float> masked = logits;
+    for (std::size_t id = 0; id < masked.size(); ++id)
+      if (id >= 128 || (allowed[id / 64] >> (id % 64) & 1) == 0) masked[id] = -kInfinity;
+    const std::vector<std::int32_t> prompt{1, 5, 64}, generated{5, 5, 7};
+    SamplerOptions options{.temperature = round % 4 ? 0.7 : 0,
+                           .top_k = round % 3 ? 0 : 7,
+                           .top_p = round % 5 ? 1 : 0.6,
+                           .seed = 4};
+    if (round % 2) {
+      options.repetition_penalty = 1.5;
+      options.presence_penalty = 1;
+      options.logit_bias = {{5, 3.0}, {130, 50.0}};
+    }
+    for (int position = 0; position < 20; ++position) {
+      const std::int32_t id = sample_token(logits, options, position, {prompt, generated}, allowed);
+      EXPECT_EQ(id, sample_token(masked, options, position, {prompt, generated}));
+    }
+  }
+  const std::vector<float> logits{1, 2, -kInfinity};
+  EXPECT_EQ(sample_token(logits, {.temperature = 0}, 0, {}, std::vector<std::uint64_t>{1}), 0);
+  EXPECT_THROW(sample_token(logits, {.temperature = 0}, 0, {}, std::vector<std::uint64_t>{4}), Error);
+  EXPECT_THROW(sample_token(logits, {.temperature = 0}, 0, {}, std::vector<std::uint64_t>{8}), Error);
+}
+
 TEST(Sampler, ChecksItsOptions) {
   const double nan = std::nan("");
   EXPECT_NO_THROW(check({}));

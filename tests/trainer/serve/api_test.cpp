@@ -150,6 +150,66 @@ TEST(Api, LogprobsOfACompletion) {
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][0], Json::parse(R"({"h":-0.5})"));
 }
 
+// The bytes that the engine may write first, and whether a text is whole.
+std::string allowed_bytes(const trainer::Request& request) {
+  std::string bytes;
+  const auto mask = request.constraint->allowed();
+  for (std::size_t id = 0; id < 256; ++id)
+    if (mask[id / 64] >> (id % 64) & 1) bytes += static_cast<char>(id);
+  return bytes;
+}
+bool is_whole(const trainer::Request& request, const std::string& text) {
+  for (const char c : text) request.constraint->accept(static_cast<unsigned char>(c));
+  return request.constraint->ended();
+}
+
+TEST(Api, GrammarsConstrainTheTokens) {
+  ScriptedServer server;
+  struct Grammar {
+    const char *field, *first, *text;
+  };
+  const std::vector<Grammar> grammars{
+      {R"("response_format":{"type":"json_object"})", "{", R"({"a":[1, {}]})"},
+      {R"("response_format":{"type":"json_schema","json_schema":{"name":"n","description":"d","strict":true,"schema":{"type":"array","maxItems":1,"minItems":1}}})",
+       "[", "[true]"},
+      {R"("guided_json":{"enum":["a","b"]})", "\"", R"("b")"},
+      {R"("guided_json":"{\"type\":\"boolean\"}")", "ft", "true"},
+      {R"("guided_regex":"[ab]c")", "ab", "bc"},
+      {R"("guided_choice":["yes","no"])", "ny", "no"},
+      {R"("guided_grammar":"root ::= \"x\" root? \"y\"")", "x", "xxyy"},
+      {R"("structured_outputs":{"json":{"const":null}})", "n", "null"},
+      {R"("structured_outputs":{"regex":"é"})", "\xc3", "é"},
+      {R"("structured_outputs":{"choice":["ab"]})", "a", "ab"},
+      {R"("structured_outputs":{"grammar":"root ::= [0-2]"})", "012", "2"},
+      {R"("structured_outputs":{"json_object":true})", "{", "{}"}};
+  for (const Grammar& each : grammars)
+    for (const std::string path : {"/v1/completions", "/v1/chat/completions"}) {
+      SCOPED_TRACE(each.field);
+      const std::string prompt =
+          path == "/v1/completions" ? R"("prompt":"a")" : R"("messages":[{"role":"user","content":"u"}])";
+      const Answer answer = server.post(path, "{" + prompt + ",\"n\":2," + each.field + "}");
+      ASSERT_EQ(answer.status, 200) << answer.body;
+      EXPECT_EQ(answer.header("x-meshloom-ignored"), "");
+      const std::vector<trainer::Request> requests = server.engine.requests();
+      const trainer::Request& first = requests.end()[-2];
+      ASSERT_TRUE(first.constraint);
+      EXPECT_NE(first.constraint, requests.back().constraint);
+      EXPECT_EQ(allowed_bytes(first), each.first);
+      EXPECT_TRUE(is_whole(first, each.text));
+      EXPECT_EQ(allowed_bytes(requests.back()), each.first) << "each choice is at its own place";
+    }
+  server.post(
+      "/v1/completions",
+      R"({"prompt":"a","response_format":{"type":"text"},"structured_outputs":{},"guided_json":null})");
+  EXPECT_FALSE(server.engine.requests().back().constraint);
+  // Where the grammar may end, so may the text; with ignore_eos it goes on.
+  for (const bool ignored : {false, true}) {
+    server.post("/v1/completions", std::string(R"({"prompt":"a","guided_regex":"a*","ignore_eos":)") +
+                                       (ignored ? "true}" : "false}"));
+    EXPECT_EQ(allowed_bytes(server.engine.requests().back()), ignored ? "a" : std::string("\0a", 2));
+  }
+}
+
 TEST(Api, StopStringsEndTheText) {
   ScriptedServer server;
   server.engine.say("one END two");

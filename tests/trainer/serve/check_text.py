@@ -1,0 +1,129 @@
+"""Whether grammars of JSON schemas take the documents that the JSON-Schema-Test-Suite calls valid, and no others
+(scripts/check-serving text). The suite is Debian's package json-schema-test-suite."""
+import argparse
+import json
+import pathlib
+import subprocess
+import sys
+
+# Groups whose drafts mean another thing than the later standard, which is what grammars follow.
+OTHER_MEANING = {"$ref prevents a sibling $id from changing the base uri", "ref overrides any sibling keywords",
+                 "$ref sibling"}
+
+
+class Matcher:
+    def __init__(self, program):
+        self.process = subprocess.Popen([program], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+
+    def ask(self, **asked):
+        self.process.stdin.write(json.dumps(asked) + "\n")
+        self.process.stdin.flush()
+        return json.loads(self.process.stdout.readline())
+
+
+def target(root, reference):
+    here = root
+    for part in reference.lstrip("#").strip("/").split("/") if reference != "#" else []:
+        part = part.replace("~1", "/").replace("~0", "~").replace("%25", "%").replace("%22", '"')
+        here = here[int(part)] if isinstance(here, list) else here[part]
+    return here
+
+
+def names_in_order(schema, root, depth=0):
+    """The properties of a schema in the order in which its grammar has them."""
+    if not isinstance(schema, dict) or depth > 8:
+        return {}
+    found = {}
+
+    def add(others):
+        for name, values in others.items():
+            found.setdefault(name, []).extend(values)
+
+    for name, value in schema.get("properties", {}).items():
+        found.setdefault(name, []).append(value)
+    if isinstance(schema.get("$ref"), str) and schema["$ref"].startswith("#"):
+        add(names_in_order(target(root, schema["$ref"]), root, depth + 1))
+    for kind in ("allOf", "anyOf", "oneOf"):
+        for part in schema.get(kind, []):
+            add(names_in_order(part, root, depth + 1))
+    for name in schema.get("required", []):
+        found.setdefault(name, [])
+    return found
+
+
+def canonical(value, schemas, root):
+    """The document with properties in the schema's order and whole numbers as such."""
+    for schema in schemas:  # an object that is listed comes as it is listed
+        listed = schema.get("enum", []) + [schema.get("const")] if isinstance(schema, dict) else []
+        if same := [each for each in listed if isinstance(each, (dict, list)) and each == value]:
+            return same[0]
+    if isinstance(value, float) and value.is_integer() and abs(value) < 1e18:
+        return int(value)
+    if isinstance(value, list):
+        inner = []
+        for schema in schemas:
+            if isinstance(schema, dict) and isinstance(schema.get("$ref"), str) and schema["$ref"].startswith("#"):
+                schema = target(root, schema["$ref"])
+            if isinstance(schema, dict) and isinstance(schema.get("items"), dict):
+                inner.append(schema["items"])
+        return [canonical(each, inner, root) for each in value]
+    if not isinstance(value, dict):
+        return value
+    order = {}
+    more = []
+    for schema in schemas:
+        for name, values in names_in_order(schema, root).items():
+            order.setdefault(name, []).extend(values)
+        if isinstance(schema, dict) and isinstance(schema.get("additionalProperties"), dict):
+            more.append(schema["additionalProperties"])
+    names = [name for name in order if name in value] + [name for name in value if name not in order]
+    return {name: canonical(value[name], order.get(name, []) or more, root) for name in names}
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("program", help="build/meshloom; match_grammar stands beside its tests")
+    parser.add_argument("--suite", default="/usr/share/json-schema-test-suite/tests")
+    parser.add_argument("--drafts", nargs="*", default=["draft4", "draft6", "draft7"])
+    parser.add_argument("--show", action="store_true", help="schemas that are refused, by the keyword")
+    options = parser.parse_args()
+    suite = pathlib.Path(options.suite)
+    if not suite.is_dir():
+        sys.exit("check_text.py: install the package json-schema-test-suite")
+    matcher = Matcher(str(pathlib.Path(options.program).parent / "tests" / "match_grammar"))
+    taken = refused = agree = other = 0
+    disagree, why = [], {}
+    for draft in options.drafts:
+        for file in sorted((suite / draft).glob("*.json")):
+            for group in json.loads(file.read_text(encoding="utf-8")):
+                schema = group["schema"]
+                if group["description"] in OTHER_MEANING or any(group["description"].startswith(each) for each in OTHER_MEANING):
+                    other += 1
+                    continue
+                documents = [json.dumps(canonical(test["data"], [schema], schema), ensure_ascii=False, separators=(",", ":"))
+                             for test in group["tests"]]
+                answer = matcher.ask(schema=schema, documents=documents)
+                if "error" in answer:
+                    refused += 1
+                    why.setdefault(answer["error"].split("; found")[0].split(": ", 1)[-1], []).append(f"{draft}/{file.stem}")
+                    continue
+                taken += 1
+                for test, text, found in zip(group["tests"], documents, answer["taken"]):
+                    if found == test["valid"]:
+                        agree += 1
+                    else:
+                        disagree.append(f"{draft}/{file.stem}, {group['description']}, {test['description']}: {text} is "
+                                        f"{'taken' if found else 'refused'}, and {'valid' if test['valid'] else 'invalid'}; "
+                                        f"{json.dumps(schema)}")
+    if options.show:
+        for rule, places in sorted(why.items(), key=lambda item: -len(item[1])):
+            print(f"{len(places):4} {rule} ({', '.join(sorted(set(places))[:4])})")
+    for line in disagree:
+        print(line)
+    print(f"schemas: {taken} taken, {refused} refused by name, {other} that the drafts give another meaning; "
+          f"documents: {agree} agree, {len(disagree)} disagree")
+    sys.exit(1 if disagree or not taken else 0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,25 @@
+// Grammars of JSON schemas (draft 2020-12, and what earlier ones have in common with it).
+//
+// Every text of the grammar satisfies the schema; a keyword that cannot be held is refused by name, with its place as a JSON
+// pointer. Not every valid text is in the grammar: the properties of an object come in the schema's order, and JSON is written
+// as json_grammar.h says.
+#pragma once
+
+#include <nlohmann/json.hpp>
+
+#include "trainer/inference/grammar/grammar.h"
+
+namespace meshloom::trainer {
+
+struct JsonSchemaOptions {
+  // What a schema leaves open: by the standard, objects have further properties unless additionalProperties says otherwise, and a
+  // schema without a type has them all. Else an object with properties has no others, and properties, items or a pattern
+  // without a type make it an object, an array or a string, which models are better kept to.
+  bool standard = false;
+};
+
+// Throws Error for a schema that is not taken, or over 64 KiB, 32 levels, or the limits of GrammarBuilder.
+SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema,
+                                     const JsonSchemaOptions& options = {});
+
+}  // namespace meshloom::trainer
