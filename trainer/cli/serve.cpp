@@ -1,4 +1,5 @@
 #include <fmt/format.h>
+#include <sys/resource.h>
 
 #include <algorithm>
 #include <atomic>
@@ -60,6 +61,16 @@ std::vector<std::string> read_keys(const std::string& path) {
   }
   if (keys.empty()) throw Error(where, "must have a key on a line", "none");
   return keys;
+}
+
+// A connection is an open file, of which many shells allow 1,024.
+void raise_file_limit() {
+  rlimit limit{};
+  if (::getrlimit(RLIMIT_NOFILE, &limit) != 0) return;
+  constexpr rlim_t kWanted = 4096;
+  if (limit.rlim_cur >= kWanted) return;
+  limit.rlim_cur = std::min(kWanted, limit.rlim_max);
+  ::setrlimit(RLIMIT_NOFILE, &limit);
 }
 
 std::string url_of(const std::string& host, std::uint16_t port) {
@@ -237,6 +248,7 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   Failure failure;
   server_options.note = say_note;
   server_options.lost = [&](const std::string& what) { failure.set(what); };
+  raise_file_limit();
   const StopSignals signals;
   ApiServer server(std::move(server_options));
   LoadedModel model;

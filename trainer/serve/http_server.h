@@ -30,7 +30,7 @@ struct HttpOptions {
   std::size_t body_bytes = 8 << 20;     // more is 413
   std::size_t unsent_bytes =
       256 << 10;                  // of a streamed response; a client that leaves more unread counts as gone
-  std::size_t connections = 512;  // more are answered with 503
+  std::size_t connections = 1024;  // more are answered with 503
 };
 
 struct HttpRequest {

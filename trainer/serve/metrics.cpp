@@ -54,7 +54,7 @@ std::string Metrics::text(const std::string& model, const EngineCounters& engine
   std::string out;
   const auto one = [&](const std::string& name, const char* type, const char* help, double value) {
     out +=
-        head_of("meshloom:" + name, type, help) + fmt::format("meshloom:{}{{{}}} {}\n", name, labels, value);
+        head_of("meshloom_" + name, type, help) + fmt::format("meshloom_{}{{{}}} {}\n", name, labels, value);
   };
   const auto number = [](std::int64_t value) { return static_cast<double>(value); };
   one("num_requests_running", "gauge", "Requests that the engine computes.", number(engine.running));
@@ -77,16 +77,16 @@ std::string Metrics::text(const std::string& model, const EngineCounters& engine
   one("spec_decode_num_draft_tokens_total", "counter", "Their tokens.", number(engine.draft_tokens));
   one("spec_decode_num_accepted_tokens_total", "counter", "Of them, those that were right.",
       number(engine.accepted_tokens));
-  out += head_of("meshloom:request_success_total", "counter", "Choices that ended, by reason.");
+  out += head_of("meshloom_request_success_total", "counter", "Choices that ended, by reason.");
   for (const auto& [reason, count] : finished_)
-    out += fmt::format("meshloom:request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason,
+    out += fmt::format("meshloom_request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason,
                        count);
-  out += head_of("meshloom:http_responses_total", "counter",
+  out += head_of("meshloom_http_responses_total", "counter",
                  "Responses by status, without those to invalid HTTP.");
   for (const auto& [status, count] : responses_)
-    out += fmt::format("meshloom:http_responses_total{{{},status=\"{}\"}} {}\n", labels, status, count);
+    out += fmt::format("meshloom_http_responses_total{{{},status=\"{}\"}} {}\n", labels, status, count);
   const auto histogram = [&](const std::string& name, const char* help, const Histogram& values) {
-    out += head_of("meshloom:" + name, "histogram", help) + values.text("meshloom:" + name, labels);
+    out += head_of("meshloom_" + name, "histogram", help) + values.text("meshloom_" + name, labels);
   };
   histogram("time_to_first_token_seconds", "From a request to its first token.", first_token);
   histogram("inter_token_latency_seconds", "From one token to the next.", between_tokens);

@@ -1,4 +1,4 @@
-// Counters and histograms of a server in Prometheus' text format, under vLLM's names with the prefix "meshloom:".
+// Counters and histograms of a server in Prometheus' text format, under vLLM's names with the prefix "meshloom_".
 #pragma once
 
 #include <cstdint>

@@ -419,12 +419,12 @@ TEST(Api, MetricsInPrometheusText) {
   const Answer answer = server.get("/metrics");
   EXPECT_THAT(answer.header("content-type"), testing::StartsWith("text/plain; version=0.0.4"));
   for (const char* line :
-       {"# TYPE meshloom:num_requests_running gauge", "meshloom:prompt_tokens_total{model_name=\"test\"} 3",
-        "meshloom:request_success_total{model_name=\"test\",finished_reason=\"stop\"} 1",
-        "meshloom:http_responses_total{model_name=\"test\",status=\"400\"} 1",
-        "meshloom:time_to_first_token_seconds_count{model_name=\"test\"} 1",
-        "meshloom:inter_token_latency_seconds_count{model_name=\"test\"} 5",
-        "meshloom:e2e_request_latency_seconds_bucket{model_name=\"test\",le=\"+Inf\"} 1"})
+       {"# TYPE meshloom_num_requests_running gauge", "meshloom_prompt_tokens_total{model_name=\"test\"} 3",
+        "meshloom_request_success_total{model_name=\"test\",finished_reason=\"stop\"} 1",
+        "meshloom_http_responses_total{model_name=\"test\",status=\"400\"} 1",
+        "meshloom_time_to_first_token_seconds_count{model_name=\"test\"} 1",
+        "meshloom_inter_token_latency_seconds_count{model_name=\"test\"} 5",
+        "meshloom_e2e_request_latency_seconds_bucket{model_name=\"test\",le=\"+Inf\"} 1"})
     EXPECT_THAT(answer.body, HasSubstr(line));
 }
 

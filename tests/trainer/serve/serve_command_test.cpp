@@ -131,7 +131,7 @@ TEST(ServeCommand, FollowsARunAndADraftModelChangesNothing) {
   };
   const auto metric = [&](const std::string& name) {
     const std::string body = ask(served.port(), "GET", "/metrics").body;
-    const std::size_t at = body.find("\nmeshloom:" + name + "{");
+    const std::size_t at = body.find("\nmeshloom_" + name + "{");
     return at == std::string::npos ? -1.0 : std::stod(body.substr(body.find('}', at) + 1));
   };
   EXPECT_EQ(answer(), old_text);

@@ -54,7 +54,7 @@ class Server:
 
     def metric(self, name):
         text = urllib.request.urlopen(self.url + "/metrics").read().decode()
-        return sum(float(value) for value in re.findall(rf"^meshloom:{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
+        return sum(float(value) for value in re.findall(rf"^meshloom_{name}(?:{{[^}}]*}})? (\S+)$", text, re.M))
 
     def end(self):
         self.process.terminate()
