@@ -266,6 +266,8 @@ TEST(JsonSchemaGrammar, RefusesTheRestByNameAndPlace) {
   EXPECT_THAT(message(R"({"$ref":"#"})"), HasSubstr("left recursion"));
   EXPECT_THAT(message(R"({"anyOf":[{"$ref":"#"},{"type":"null"}]})"), HasSubstr("left recursion"));
   EXPECT_THAT(message(R"({"allOf":[{"$ref":"#"}]})"), HasSubstr("at most 32 deep"));
+  EXPECT_THAT(message(R"({"allOf":[{"required":["a"]},{"required":"b"}]})"),
+              HasSubstr("must be a list of names"));
   EXPECT_THAT(message(R"(false)"), HasSubstr("must match at least one text"));
   EXPECT_THAT(message(R"({"required":["a"],"additionalProperties":false})"),
               HasSubstr("must match at least one text"));

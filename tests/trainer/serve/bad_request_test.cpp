@@ -235,6 +235,9 @@ TEST(BadRequest, MutatedRequestsAreAnswered) {
       R"({"model":"test","prompt":"abc","max_tokens":3,"temperature":0.5,"top_p":0.9,"stop":["x","y"],"logit_bias":{"1":2},"n":2,"seed":1,"logprobs":1,"echo":true})",
       R"({"prompt":[[1,2],[3]],"stream":true,"stream_options":{"include_usage":true}})",
       R"({"messages":[{"role":"user","content":"hi"},{"role":"assistant","content":"x"},{"role":"user","content":[{"type":"text","text":"t"}]}],"logprobs":true,"top_logprobs":2,"stream":false})",
+      R"({"prompt":"a","response_format":{"type":"json_schema","json_schema":{"name":"n","strict":true,"schema":{"type":"object","properties":{"a":{"enum":[1,"x"]}},"required":["a"]}}}})",
+      R"({"messages":[{"role":"user","content":"u"}],"structured_outputs":{"regex":"[a-z]{2,5}|x+","choice":null}})",
+      R"({"prompt":"a","guided_grammar":"root ::= \"a\" [b-d]* root?","guided_json_object":false})",
       R"({"tokens":[1,2,3],"prompt":"abc"})"};
   const std::vector<std::string> values{"null",        "-1",  "1e308",       "9223372036854775808",
                                         "\"\"",        "[]",  "{}",          "true",

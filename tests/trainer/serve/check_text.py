@@ -1,10 +1,15 @@
-"""Whether grammars of JSON schemas take the documents that the JSON-Schema-Test-Suite calls valid, and no others
-(scripts/check-serving text). The suite is Debian's package json-schema-test-suite."""
+"""Whether grammars of JSON schemas take the documents that the JSON-Schema-Test-Suite calls valid, and no others, and whether a
+server whose model has random weights writes texts of the form that is asked for (scripts/check-serving text). The suite is
+Debian's package json-schema-test-suite."""
 import argparse
+import concurrent.futures
 import json
 import pathlib
+import re
 import subprocess
 import sys
+
+import check_exact
 
 # Groups whose drafts mean another thing than the later standard, which is what grammars follow.
 OTHER_MEANING = {"$ref prevents a sibling $id from changing the base uri", "ref overrides any sibling keywords",
@@ -80,12 +85,57 @@ def canonical(value, schemas, root):
     return {name: canonical(value[name], order.get(name, []) or more, root) for name in names}
 
 
+def is_person(text):
+    person = json.loads(text)
+    return (list(person) in (["name", "age"], ["name", "age", "tags"]) and 1 <= len(person["name"]) <= 12
+            and isinstance(person["age"], int) and 0 <= person["age"] <= 150
+            and len(person.get("tags", [])) <= 3 and set(person.get("tags", [])) <= {"red", "blue"})
+
+
+PERSON = {"type": "object", "properties": {
+    "name": {"type": "string", "minLength": 1, "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3}}, "required": ["name", "age"]}
+# What is asked for, and whether a whole text is of this form.
+FORMS = [
+    ({"guided_json": PERSON}, is_person),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "p", "strict": True, "schema": PERSON}}}, is_person),
+    ({"response_format": {"type": "json_object"}}, lambda text: isinstance(json.loads(text), dict)),
+    ({"guided_regex": r"[A-Z]\w{2,9} (is|was) \d{1,3}\."}, lambda text: re.fullmatch(r"[A-Z]\w{2,9} (is|was) \d{1,3}\.", text, re.A)),
+    ({"guided_choice": ["yes", "no", "maybe"]}, lambda text: text in ("yes", "no", "maybe")),
+    ({"structured_outputs": {"grammar": 'root ::= "(" root ")" | [a-z]{1,3}'}},
+     lambda text: re.fullmatch(r"\(*[a-z]{1,3}\)*", text) and text.count("(") == text.count(")")),
+]
+
+
+def check_server(program, requests):
+    """How many texts were whole; each of them is checked."""
+    server = check_exact.Server(program, check_exact.model_of(program, "tiny", "f32", "build/serving"), "--max-sequences", "8")
+    wrong = []
+
+    def ask(index):
+        form, fits = FORMS[index % len(FORMS)]
+        answer = server.completion({"prompt": f"text {index}", "seed": index, "max_tokens": 200, "logprobs": 0,
+                                    "ignore_eos": index % 4 == 0, "temperature": (index % 3) / 2, **form})
+        if answer["finish"] == "length":  # random weights may not close a string
+            return 0
+        if not fits(answer["text"]):
+            wrong.append(f"{form}: {answer['text']!r}")
+        return 1
+
+    with concurrent.futures.ThreadPoolExecutor(16) as pool:
+        whole = sum(pool.map(ask, range(requests)))
+    server.end()
+    print("\n".join(wrong + [f"texts of a form: {whole} of {requests} whole, {len(wrong)} of these wrong"]))
+    return bool(wrong) or 2 * whole < requests
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program", help="build/meshloom; match_grammar stands beside its tests")
     parser.add_argument("--suite", default="/usr/share/json-schema-test-suite/tests")
     parser.add_argument("--drafts", nargs="*", default=["draft4", "draft6", "draft7"])
     parser.add_argument("--show", action="store_true", help="schemas that are refused, by the keyword")
+    parser.add_argument("--requests", type=int, default=120, help="texts that a server writes")
     options = parser.parse_args()
     suite = pathlib.Path(options.suite)
     if not suite.is_dir():
@@ -122,7 +172,8 @@ def main():
         print(line)
     print(f"schemas: {taken} taken, {refused} refused by name, {other} that the drafts give another meaning; "
           f"documents: {agree} agree, {len(disagree)} disagree")
-    sys.exit(1 if disagree or not taken else 0)
+    failed = options.requests > 0 and check_server(options.program, options.requests)
+    sys.exit(1 if disagree or not taken or failed else 0)
 
 
 if __name__ == "__main__":

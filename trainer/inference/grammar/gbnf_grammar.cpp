@@ -37,7 +37,7 @@ class GbnfReader {
  private:
   static constexpr int kDepth = 64;
   static constexpr std::int64_t kTimes = 100'000;
-  static constexpr std::size_t kRead = 4'000'000;
+  static constexpr std::size_t kRead = 1'000'000;
   struct Known {
     GrammarBuilder::Rule rule;
     bool defined = false;

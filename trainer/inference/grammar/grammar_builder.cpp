@@ -120,10 +120,8 @@ class GrammarCompiler {
   }
 
   Subset closure(Subset subset) {
-    std::sort(subset.begin(), subset.end());
-    subset.erase(std::unique(subset.begin(), subset.end()), subset.end());
     ++stamp_;
-    for (const State state : subset) stamps_[state] = stamp_;
+    std::erase_if(subset, [&](State state) { return std::exchange(stamps_[state], stamp_) == stamp_; });
     for (std::size_t i = 0; i < subset.size(); ++i)
       for (const State next : from_.states_[subset[i]].empties) {
         work(1);

@@ -17,8 +17,8 @@ class GrammarBuilder {
  public:
   using State = std::uint32_t;
   using Rule = std::uint32_t;
-  static constexpr std::size_t kStates = 100'000;    // before and after they are made deterministic
-  static constexpr std::size_t kSteps = 20'000'000;  // of compiling, well below a second
+  static constexpr std::size_t kStates = 100'000;   // before and after they are made deterministic
+  static constexpr std::size_t kSteps = 5'000'000;  // of compiling, below a second
   static constexpr std::int64_t kNoBound = -1;
 
   // `where` is the place of errors. All functions throw Error for more than kStates states.

@@ -149,7 +149,8 @@ JsonGrammar::State JsonGrammar::character(State from, bool in_place) {
 
 JsonGrammar::State JsonGrammar::string(State from, std::int64_t min, std::int64_t max) {
   if (min == 0 && max == GrammarBuilder::kNoBound) return string(from);
-  const bool in_place = std::max(min, max) <= kInPlace;
+  const bool in_place = in_place_ + std::max(min, max) <= kInPlace;
+  if (in_place) in_place_ += std::max(min, max);
   from = builder_.repeat(builder_.literal(from, "\""), min, max,
                          [&](State s) { return character(s, in_place); });
   return builder_.literal(from, "\"");

@@ -29,7 +29,7 @@ class JsonGrammar {
   using State = GrammarBuilder::State;
   using Rule = GrammarBuilder::Rule;
   using Part = GrammarBuilder::Part;
-  static constexpr int kDigits = 19, kFraction = 17, kExponent = 2, kIndent = 64, kInPlace = 256;
+  static constexpr int kDigits = 19, kFraction = 17, kExponent = 2, kIndent = 64, kInPlace = 1000;
 
   explicit JsonGrammar(GrammarBuilder& builder) : builder_(builder) {}
 
@@ -64,6 +64,7 @@ class JsonGrammar {
 
   GrammarBuilder& builder_;
   std::map<std::string, Rule> rules_;
+  std::int64_t in_place_ = 0;  // characters
 };
 
 }  // namespace meshloom::trainer

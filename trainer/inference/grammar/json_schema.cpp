@@ -277,6 +277,8 @@ SchemaJson JsonSchema::both(const SchemaJson& a, const SchemaJson& b, const std:
     } else if (!twice) {
       joined[name] = value;
     } else if (name == "required") {
+      if (!value.is_array() || !a[name].is_array())
+        throw Error(at + "/required", "must be a list of names", shown_json(value));
       for (const auto& each : value)
         if (std::find(joined[name].begin(), joined[name].end(), each) == joined[name].end())
           joined[name].push_back(each);

@@ -40,7 +40,7 @@ class RegexReader {
  private:
   static constexpr int kDepth = 64;
   static constexpr std::int64_t kTimes = 100'000;
-  static constexpr std::size_t kRead = 4'000'000;
+  static constexpr std::size_t kRead = 1'000'000;
   using Part = GrammarBuilder::Part;
 
   [[noreturn]] void refuse(const std::string& rule, std::size_t size = 1) const {
