@@ -41,11 +41,13 @@ class Source {
          const Note& note)
       : files_(files), family_(family), note_(note), tensors_(tensor_mappings(family, parameters)) {
     std::set<std::string> used;
-    const std::string model = "the model that " + files.described_by() + " describes";
     for (const TensorMapping& mapping : tensors_) {
       const std::string name = stored_name(mapping.hf_name, used);
       if (name.empty())
-        throw Error(files.file_of(""), model + " has a tensor '" + mapping.hf_name + "'", "none");
+        throw Error(
+            files.file_of(""),
+            "the model that " + files.described_by() + " describes has a tensor '" + mapping.hf_name + "'",
+            "none");
       check(mapping, name);
       names_.push_back(name);
       for (std::size_t part = 0; part < mapping.parameters.size(); ++part)
@@ -57,7 +59,9 @@ class Source {
     }
     for (const std::string& name : files.names())
       if (!used.count(name) && !is_ignored_tensor(family, name))
-        throw Error(files.place(name), "every tensor must belong to " + model, "one that does not");
+        throw Error(files.place(name),
+                    "every tensor must belong to the model that " + files.described_by() + " describes",
+                    "one that does not");
   }
 
   // Reads a parameter.
