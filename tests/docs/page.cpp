@@ -143,6 +143,7 @@ class Workplace {
         {"tuned", train + "tuned"},
         {"lora", train + "lora --modify 'Adapt{with=Lora{rank=8}}'"},
         {"SmolLM2-135M", train + ".run && meshloom export --checkpoint .run --out SmolLM2-135M"},
+        {"model.gguf", train + ".gguf && meshloom export --checkpoint .gguf --out model.gguf --format gguf"},
         {"smol", "meshloom import SmolLM2-135M --out smol"},
         {"my.recipe", "meshloom config tiny >my.recipe"},
         {"published_steps.csv", "for i in 1 2 3; do cat " MESHLOOM_SOURCE_DIR

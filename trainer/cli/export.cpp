@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include "hal/error.h"
 #include "trainer/cli/command.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/interop/import.h"
@@ -7,7 +8,8 @@
 namespace meshloom::trainer {
 
 void add_export(CLI::App& app, const Registries& registries, Action& action) {
-  CLI::App* command = app.add_subcommand("export", "Export a checkpoint for Hugging Face transformers");
+  CLI::App* command =
+      app.add_subcommand("export", "Export a checkpoint for Hugging Face transformers or llama.cpp");
   struct Options {
     std::string checkpoint, out;
     ExportOptions rest;
@@ -18,8 +20,15 @@ void add_export(CLI::App& app, const Registries& registries, Action& action) {
                    "The directory of a run (its newest whole checkpoint) or of one checkpoint")
       ->required()
       ->type_name("DIR");
-  command->add_option("--out", options->out, "A new directory")->required()->type_name("DIR");
-  command->add_option("--dtype", options->rest.dtype, "f32, bf16 or f16")->type_name("TYPE");
+  command->add_option("--out", options->out, "A new directory; with --format gguf a new file")
+      ->required()
+      ->type_name("DIR|FILE");
+  command
+      ->add_option("--format", options->rest.format,
+                   "hf, a directory that transformers loads, or gguf, a file that llama.cpp loads")
+      ->type_name("FORMAT");
+  command->add_option("--dtype", options->rest.dtype, "f32, bf16 or f16; with --format gguf also q8_0")
+      ->type_name("TYPE");
   command->add_option("--shard-bytes", options->rest.shard_bytes, "The maximal size of one file in bytes")
       ->check(integer_from(1));
   command->add_option(
@@ -37,11 +46,14 @@ void add_export(CLI::App& app, const Registries& registries, Action& action) {
           "end-of-text tokens and the chat template if the checkpoint has its own")
       ->type_name("DIR");
   command->footer(
-      "Example:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M");
+      "Examples:\n  meshloom export --checkpoint tuned --out tuned-hf --dtype bf16 --like SmolLM2-135M\n"
+      "  meshloom export --checkpoint tuned --out tuned.gguf --format gguf --dtype q8_0");
   command->callback([=, &action] {
     action = [=] {
       refuse_hub_checkpoint(options->checkpoint, "--checkpoint");
       refuse_hub_model(options->rest.like, "--like");
+      if (options->rest.format == "gguf" && command->count("--shard-bytes") > 0)
+        throw Error("--shard-bytes", "needs --format hf: a GGUF file is not split", "--format gguf");
       const std::string family =
           export_model(options->checkpoint, options->out, options->rest, registries.classes, say_note);
       fmt::print("{} in {}, as {}\n", family, options->rest.dtype, options->out);

@@ -8,22 +8,25 @@
 namespace meshloom::trainer {
 
 void add_import(CLI::App& app, const Registries& registries, Action& action) {
-  CLI::App* command = app.add_subcommand("import", "Import a Hugging Face model's directory as a checkpoint");
+  CLI::App* command =
+      app.add_subcommand("import", "Import a Hugging Face model's directory or a GGUF file as a checkpoint");
   struct Options {
     std::string from, out;
   };
   auto options = std::make_shared<Options>();
   command
-      ->add_option("directory", options->from,
-                   "The directory with config.json, safetensors and the tokenizer")
+      ->add_option(
+          "directory", options->from,
+          "The directory with config.json, safetensors and the tokenizer; or a GGUF file of llama.cpp")
       ->required()
-      ->type_name("DIR");
+      ->type_name("DIR|FILE");
   command->add_option("--out", options->out, "The directory for the checkpoint")
       ->required()
       ->type_name("DIR");
   command->footer(
       "The checkpoint has the parameters and a recipe for fine-tuning, but no optimizer state.\n"
-      "Examples:\n  meshloom import SmolLM2-135M --out smol\n  meshloom generate --checkpoint smol --prompt "
+      "Examples:\n  meshloom import SmolLM2-135M --out smol\n  meshloom import model.gguf --out model\n  "
+      "meshloom generate --checkpoint smol --prompt "
       "'Hello'\n"
       "  meshloom train --init smol --data text.txt --out tuned");
   command->callback([=, &action] {

@@ -18,6 +18,7 @@
 #include "trainer/interop/convert.h"
 #include "trainer/interop/families/ignored_fields.h"
 #include "trainer/interop/families/layout.h"
+#include "trainer/interop/gguf_export.h"
 #include "trainer/interop/import.h"
 #include "trainer/interop/tokenizer_files.h"
 #include "trainer/io/atomic_file.h"
@@ -29,11 +30,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string stored_dtype(const std::string& name) {
+std::string stored_dtype(const std::string& name, bool gguf) {
   if (name == "f32") return "F32";
   if (name == "bf16") return "BF16";
   if (name == "f16") return "F16";
-  throw Error("--dtype", "must be f32, bf16 or f16", "'" + name + "'");
+  throw Error("--dtype",
+              gguf ? "must be f32, bf16, f16 or q8_0" : "must be f32, bf16 or f16 (q8_0 needs --format gguf)",
+              "'" + name + "'");
 }
 
 // The names of dtypes in config.json.
@@ -203,11 +206,14 @@ void take_over(nlohmann::ordered_json& json, const Family& family, const std::st
 
 std::string export_model(const std::string& checkpoint, const std::string& out, const ExportOptions& options,
                          const layers::ClassTable& classes, const Note& note) {
-  const std::string dtype = stored_dtype(options.dtype);
+  const bool gguf = options.format == "gguf";
+  if (!gguf && options.format != "hf")
+    throw Error("--format", "must be hf or gguf", "'" + options.format + "'");
+  const std::string dtype = gguf && options.dtype == "q8_0" ? "Q8_0" : stored_dtype(options.dtype, gguf);
   if (options.shard_bytes < 1)
     throw Error("--shard-bytes", "must be at least 1", std::to_string(options.shard_bytes));
   std::error_code ignored;
-  if (fs::exists(out, ignored) && !(fs::is_directory(out, ignored) && fs::is_empty(out, ignored)))
+  if (!gguf && fs::exists(out, ignored) && !(fs::is_directory(out, ignored) && fs::is_empty(out, ignored)))
     throw Error("'" + out + "'", "must not exist or be an empty directory", "something else");
   const Checkpoint source = open_newest(checkpoint, note);
   TrainerConfig config = recipe_of(source, classes);
@@ -225,6 +231,12 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, *written.family, options.like, note);
   const std::vector<TensorMapping> all = tensor_mappings(*written.family, parameters.list());
+  if (gguf) {
+    const auto read = [&](const TensorMapping& mapping) { return parameters.joined(mapping); };
+    write_gguf({*written.family, written.json, all, read, *config.input, options.like, options.dtype}, out,
+               note);
+    return written.family->name;
+  }
 
   fs::path parent = fs::path(out).lexically_normal();
   if (!parent.has_filename()) parent = parent.parent_path();

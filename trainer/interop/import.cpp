@@ -1,11 +1,13 @@
 #include "trainer/interop/import.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <set>
 
@@ -14,10 +16,12 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/interop/config_json.h"
-#include "trainer/interop/convert.h"
 #include "trainer/interop/families/layout.h"
+#include "trainer/interop/gguf_model.h"
+#include "trainer/interop/gguf_tokenizer.h"
 #include "trainer/interop/tensor_files.h"
 #include "trainer/interop/tokenizer_files.h"
+#include "trainer/io/atomic_file.h"
 #include "trainer/io/file.h"
 #include "trainer/io/json.h"
 #include "trainer/recipes/recipe.h"
@@ -30,31 +34,34 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kSequence = 1024;  // of the recipe for fine-tuning, unless the model's limit is lower
 
-// Reads the parameters of a model from the tensors of the files.
+// Reads the parameters of a model from its tensors.
 class Source {
  public:
-  Source(const TensorFiles& files, const Family& family, const std::vector<NamedTensor>& parameters,
+  Source(const TensorSource& files, const Family& family, const std::vector<NamedTensor>& parameters,
          const Note& note)
-      : family_(family), note_(note), tensors_(tensor_mappings(family, parameters)) {
+      : files_(files), family_(family), note_(note), tensors_(tensor_mappings(family, parameters)) {
     std::set<std::string> used;
     for (const TensorMapping& mapping : tensors_) {
-      const TensorFiles::Entry* entry = find(files, mapping.hf_name, used);
-      if (!entry)
-        throw Error("'" + files.entries().begin()->second.file->path() + "'",
-                    "the model that config.json describes has a tensor '" + mapping.hf_name + "'", "none");
-      check(mapping, *entry);
-      entries_.push_back(*entry);
+      const std::string name = stored_name(mapping.hf_name, used);
+      if (name.empty())
+        throw Error(
+            files.file_of(""),
+            "the model that " + files.described_by() + " describes has a tensor '" + mapping.hf_name + "'",
+            "none");
+      check(mapping, name);
+      names_.push_back(name);
       for (std::size_t part = 0; part < mapping.parameters.size(); ++part)
-        places_[mapping.parameters[part].name].emplace_back(entries_.size() - 1, part);
+        places_[mapping.parameters[part].name].emplace_back(names_.size() - 1, part);
     }
-    if (const TensorFiles::Entry* head = files.find(family.head); head && !used.count(family.head)) {
-      check_tied(*head);
+    if (files.find(family.head) && !used.count(family.head)) {
+      check_tied();
       used.insert(family.head);
     }
-    for (const auto& [name, entry] : files.entries())
+    for (const std::string& name : files.names())
       if (!used.count(name) && !is_ignored_tensor(family, name))
-        throw Error("'" + entry.file->path() + "', tensor " + shown(name),
-                    "every tensor must belong to the model that config.json describes", "one that does not");
+        throw Error(files.place(name),
+                    "every tensor must belong to the model that " + files.described_by() + " describes",
+                    "one that does not");
   }
 
   // Reads a parameter.
@@ -66,65 +73,61 @@ class Source {
   }
 
  private:
-  const TensorFiles::Entry* find(const TensorFiles& files, const std::string& name,
-                                 std::set<std::string>& used) {
+  // The name with which the files have a tensor; "" = they do not.
+  std::string stored_name(const std::string& name, std::set<std::string>& used) const {
     for (const std::string& form :
          {name, name.starts_with(family_.prefix) ? name.substr(family_.prefix.size()) : name})
-      if (const TensorFiles::Entry* entry = files.find(form)) {
+      if (files_.find(form)) {
         used.insert(form);
-        return entry;
+        return form;
       }
-    return nullptr;
+    return {};
   }
 
-  static void check(const TensorMapping& mapping, const TensorFiles::Entry& entry) {
-    const std::string where = "'" + entry.file->path() + "', tensor " + shown(entry.tensor->name);
-    if (float_bytes(entry.tensor->dtype) == 0)
-      throw Error(where, "dtype must be F32, F16 or BF16", entry.tensor->dtype);
-    if (entry.tensor->shape != mapping.shape)
-      throw Error(where, "the shape must be " + kernels::to_string(mapping.shape) + ", as config.json has it",
-                  kernels::to_string(entry.tensor->shape));
+  void check(const TensorMapping& mapping, const std::string& name) const {
+    const TensorSource::Info info = *files_.find(name);
+    if (!info.readable) throw Error(files_.place(name), "dtype must be F32, F16 or BF16", info.dtype);
+    if (info.shape != mapping.shape)
+      throw Error(files_.place(name),
+                  "the shape must be " + kernels::to_string(mapping.shape) + ", as " + files_.described_by() +
+                      " has it",
+                  kernels::to_string(info.shape));
   }
 
   // A tied head may be stored too; it must then equal the embedding.
-  void check_tied(const TensorFiles::Entry& head) const {
+  void check_tied() const {
     for (std::size_t i = 0; i < tensors_.size(); ++i) {
       if (tensors_[i].hf_name != family_.embedding) continue;
-      const TensorFiles::Entry& embedding = entries_[i];
-      const std::string where = "'" + head.file->path() + "', tensor " + shown(head.tensor->name);
-      std::vector<std::byte> a(static_cast<std::size_t>(head.tensor->bytes())),
-          b(static_cast<std::size_t>(embedding.tensor->bytes()));
-      head.file->read(*head.tensor, a);
-      embedding.file->read(*embedding.tensor, b);
-      if (a != b)
-        throw Error(where, "with tie_word_embeddings it must equal '" + family_.embedding + "'",
-                    "another tensor");
+      std::vector<float> head, embedding;
+      if (files_.find(family_.head)->readable) files_.read(family_.head, head);
+      files_.read(names_[i], embedding);
+      if (head.size() != embedding.size() ||
+          std::memcmp(head.data(), embedding.data(), head.size() * sizeof(float)) != 0)
+        throw Error(files_.place(family_.head),
+                    "with tie_word_embeddings it must equal '" + family_.embedding + "'", "another tensor");
     }
   }
 
   // A stored tensor in f32. The last one is cached, for the parameters that share it.
   const std::vector<float>& whole(std::size_t index) {
     if (last_ != index) {
-      const TensorFiles::Entry& entry = entries_[index];
-      std::vector<std::byte> bytes(static_cast<std::size_t>(entry.tensor->bytes()));
-      entry.file->read(*entry.tensor, bytes);
-      values_.resize(bytes.size() / float_bytes(entry.tensor->dtype));
-      to_f32(entry.tensor->dtype, bytes, values_);
+      last_ = SIZE_MAX;
+      files_.read(names_[index], values_);
       const auto bad =
           std::count_if(values_.begin(), values_.end(), [](float value) { return !std::isfinite(value); });
       if (bad > 0 && noted_.insert(index).second)
-        note_(fmt::format("'{}', tensor {}: {} of its values are not finite", entry.file->path(),
-                          shown(entry.tensor->name), bad));
+        note_(fmt::format("{}: {} of its values are not finite", files_.place(names_[index]), bad));
       last_ = index;
     }
     return values_;
   }
 
+  const TensorSource& files_;
   const Family& family_;
   const Note& note_;
   std::set<std::size_t> noted_;  // indices of tensors whose non-finite values were noted
   std::vector<TensorMapping> tensors_;
-  std::vector<TensorFiles::Entry> entries_;  // of the mapping with the same index
+  std::vector<std::string> names_;  // in the files, of the mapping with the same index
   std::map<std::string, std::vector<std::pair<std::size_t, std::size_t>>>
       places_;  // parameter -> tensors and parts
   std::size_t last_ = SIZE_MAX;
@@ -143,14 +146,10 @@ TrainerConfig recipe_for(const layers::CausalLM::Config& model) {
   return config;
 }
 
-}  // namespace
+using ReadTokenizer = std::function<ImportedTokenizer(std::int64_t vocabulary)>;
 
-Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
-                      const layers::ClassTable& classes, const Note& note) {
-  const std::string path = from + "/config.json", where = "'" + path + "'";
-  const nlohmann::json json = parse_json(read_file(path, where), where, "the file", 16);
-  const ReadConfig read = read_config_json(json, where, classes, note);
-  const TensorFiles files(from);
+Imported import_from(const ReadConfig& read, const TensorSource& files, const ReadTokenizer& read_tokenizer,
+                     const std::string& out, const kernels::Catalog& catalog, const Note& note) {
   CheckpointContents contents;
   Imported imported{"", read.family->name, 0};
   for (const layers::ParameterInfo& parameter : layers::trace_logits(read.model, catalog, 1, 1).parameters) {
@@ -162,7 +161,7 @@ Imported import_model(const std::string& from, const std::string& out, const ker
     throw Error("'" + out + "'", "must hold no checkpoint",
                 "step " + std::to_string(checkpoint_steps(out).front()));
   TrainerConfig config = recipe_for(read.model);
-  const ImportedTokenizer tokenizer = read_tokenizer_files(from, json, layers::vocabulary(read.model), note);
+  const ImportedTokenizer tokenizer = read_tokenizer(layers::vocabulary(read.model));
   config.input->tokenizer = tokenizer.config;
   config.check();
   put(store_recipe(config, tokenizer.files), contents);
@@ -170,6 +169,50 @@ Imported import_model(const std::string& from, const std::string& out, const ker
   contents.read = [&](const std::string& name, std::span<std::byte> into) { source.read(name, into); };
   imported.checkpoint = save_checkpoint(out, 0, contents, 0);
   return imported;
+}
+
+Imported import_gguf(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
+                     const layers::ClassTable& classes, const Note& note) {
+  const GgufModel model(from);
+  nlohmann::json json = model.config();
+  const ReadConfig read = read_config_json(json, "'" + from + "'", classes, note);
+  fs::path beside = fs::path(out).lexically_normal();
+  if (!beside.has_filename()) beside = beside.parent_path();
+  const ScratchDirectory scratch(fmt::format("{}.tmp-{}", beside.string(), ::getpid()));
+  // Messages name the file that the user has.
+  const auto plain = [&](std::string text) {
+    if (const std::size_t at = text.find(scratch.path()); at != std::string::npos)
+      text.replace(at, scratch.path().size(), from);
+    return text;
+  };
+  const auto read_tokenizer = [&](std::int64_t vocabulary) {
+    try {
+      if (!write_tokenizer_of_gguf(model.file(), scratch.path(), json, note))
+        return ImportedTokenizer{BytesConfig{}, {}};
+      return read_tokenizer_files(scratch.path(), json, vocabulary,
+                                  [&](const std::string& text) { note(plain(text)); });
+    } catch (const Error& error) {
+      throw Error(plain(error.where()), plain(error.rule()), plain(error.found()));
+    }
+  };
+  return import_from(read, model, read_tokenizer, out, catalog, note);
+}
+
+}  // namespace
+
+Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
+                      const layers::ClassTable& classes, const Note& note) {
+  std::error_code ignored;
+  if (from.ends_with(".gguf") || fs::is_regular_file(from, ignored))
+    return import_gguf(from, out, catalog, classes, note);
+  const std::string path = from + "/config.json", where = "'" + path + "'";
+  const nlohmann::json json = parse_json(read_file(path, where), where, "the file", 16);
+  const ReadConfig read = read_config_json(json, where, classes, note);
+  const TensorFiles files(from);
+  return import_from(
+      read, files,
+      [&](std::int64_t vocabulary) { return read_tokenizer_files(from, json, vocabulary, note); }, out,
+      catalog, note);
 }
 
 }  // namespace meshloom::trainer

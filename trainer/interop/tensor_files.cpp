@@ -8,6 +8,7 @@
 #include <set>
 
 #include "hal/error.h"
+#include "trainer/interop/convert.h"
 #include "trainer/io/file.h"
 #include "trainer/io/json.h"
 
@@ -119,9 +120,33 @@ TensorFiles::TensorFiles(const std::string& directory) {
                   "'" + file + "' does not");
 }
 
-const TensorFiles::Entry* TensorFiles::find(std::string_view name) const {
+std::vector<std::string> TensorFiles::names() const {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : entries_) names.push_back(name);
+  return names;
+}
+
+std::optional<TensorSource::Info> TensorFiles::find(std::string_view name) const {
   const auto it = entries_.find(name);
-  return it == entries_.end() ? nullptr : &it->second;
+  if (it == entries_.end()) return std::nullopt;
+  const StoredTensor& tensor = *it->second.tensor;
+  return Info{tensor.dtype, tensor.shape, float_bytes(tensor.dtype) > 0};
+}
+
+std::string TensorFiles::file_of(std::string_view name) const {
+  return "'" + (name.empty() ? entries_.begin()->second : entry(name)).file->path() + "'";
+}
+
+std::string TensorFiles::place(std::string_view name) const {
+  return file_of(name) + ", tensor " + shown(name);
+}
+
+void TensorFiles::read(std::string_view name, std::vector<float>& into) const {
+  const auto& [file, tensor] = entry(name);
+  std::vector<std::byte> bytes(static_cast<std::size_t>(tensor->bytes()));
+  file->read(*tensor, bytes);
+  into.resize(bytes.size() / float_bytes(tensor->dtype));
+  to_f32(tensor->dtype, bytes, into);
 }
 
 }  // namespace meshloom::trainer

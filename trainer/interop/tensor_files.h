@@ -8,11 +8,12 @@
 #include <string>
 #include <vector>
 
+#include "trainer/interop/tensor_source.h"
 #include "trainer/io/safetensors.h"
 
 namespace meshloom::trainer {
 
-class TensorFiles {
+class TensorFiles : public TensorSource {
  public:
   // Opens and checks every file; reads no tensor. Throws Error for a directory without these files, an index
   // that names a file that is missing or outside of the directory, a shard that is missing or belongs to
@@ -24,9 +25,16 @@ class TensorFiles {
     const StoredTensor* tensor;
   };
   const std::map<std::string, Entry, std::less<>>& entries() const { return entries_; }
-  const Entry* find(std::string_view name) const;
+
+  std::string described_by() const override { return "config.json"; }
+  std::vector<std::string> names() const override;
+  std::optional<Info> find(std::string_view name) const override;
+  std::string file_of(std::string_view name) const override;
+  std::string place(std::string_view name) const override;
+  void read(std::string_view name, std::vector<float>& into) const override;
 
  private:
+  const Entry& entry(std::string_view name) const { return entries_.find(name)->second; }
   std::vector<SafetensorsFile> files_;
   std::map<std::string, Entry, std::less<>> entries_;
 };

@@ -133,4 +133,9 @@ void remove_tree(const std::string& path) {
   std::filesystem::remove_all(path, ignored);
 }
 
+ScratchDirectory::ScratchDirectory(std::string path) : path_(std::move(path)) {
+  remove_tree(path_);
+  make_directories(path_);
+}
+
 }  // namespace meshloom::trainer

@@ -59,4 +59,17 @@ void rename_path(const std::string& from, const std::string& to);
 // Removes what it can and reports no failure.
 void remove_tree(const std::string& path);
 
+// A new directory that is removed in the end; what had its name before is removed too. Throws Error.
+class ScratchDirectory {
+ public:
+  explicit ScratchDirectory(std::string path);
+  ~ScratchDirectory() { remove_tree(path_); }
+  ScratchDirectory(const ScratchDirectory&) = delete;
+  ScratchDirectory& operator=(const ScratchDirectory&) = delete;
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
 }  // namespace meshloom::trainer

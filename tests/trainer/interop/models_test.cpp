@@ -123,8 +123,8 @@ TEST_P(Models, ExportGivesTheSameBytes) {
   const trainer::TensorFiles after(scratch_.path("out"));
   EXPECT_EQ(after.entries().size(), before.entries().size());
   for (const auto& [name, entry] : before.entries()) {
-    const auto* again = after.find(name);
-    ASSERT_TRUE(again) << name;
+    ASSERT_TRUE(after.entries().count(name)) << name;
+    const auto* again = &after.entries().find(name)->second;
     EXPECT_EQ(again->tensor->dtype, entry.tensor->dtype);
     EXPECT_EQ(again->tensor->shape, entry.tensor->shape);
     std::vector<std::byte> a(static_cast<std::size_t>(entry.tensor->bytes())), b(a.size());

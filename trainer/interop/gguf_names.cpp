@@ -1,0 +1,127 @@
+#include "trainer/interop/gguf_names.h"
+
+#include <algorithm>
+#include <utility>
+
+namespace meshloom::trainer {
+namespace {
+
+using Change = GgufChange;
+
+const std::string kBlock = "blk.{i}.", kModule = "model.layers.{i}.";
+
+std::vector<GgufName> gpt2_names() {
+  const std::string module = "transformer.h.{i}.";
+  std::vector<GgufName> names{{"token_embd.weight", "transformer.wte.weight"},
+                              {"position_embd.weight", "transformer.wpe.weight"},
+                              {"output.weight", "lm_head.weight"}};
+  for (const std::string kind : {"weight", "bias"}) {
+    const Change change = kind == "weight" ? Change::transposed : Change::none;
+    for (const auto& [gguf, hf] :
+         {std::pair{"attn_qkv.", "attn.c_attn."}, std::pair{"attn_output.", "attn.c_proj."},
+          std::pair{"ffn_up.", "mlp.c_fc."}, std::pair{"ffn_down.", "mlp.c_proj."}})
+      names.push_back({kBlock + gguf + kind, module + hf + kind, change});
+    names.push_back({kBlock + "attn_norm." + kind, module + "ln_1." + kind});
+    names.push_back({kBlock + "ffn_norm." + kind, module + "ln_2." + kind});
+    names.push_back({"output_norm." + kind, "transformer.ln_f." + kind});
+  }
+  return names;
+}
+
+}  // namespace
+
+std::string gguf_architecture(const std::string& family) {
+  for (const auto& [name, architecture] :
+       {std::pair{"llama", "llama"}, std::pair{"mistral", "llama"}, std::pair{"mixtral", "llama"},
+        std::pair{"qwen2", "qwen2"}, std::pair{"qwen3", "qwen3"}, std::pair{"qwen3_moe", "qwen3moe"},
+        std::pair{"gemma2", "gemma2"}, std::pair{"gpt2", "gpt2"}})
+    if (family == name) return architecture;
+  return {};
+}
+
+std::vector<GgufName> gguf_names(const std::string& family) {
+  const std::string architecture = gguf_architecture(family);
+  if (architecture.empty()) return {};
+  if (family == "gpt2") return gpt2_names();
+  const bool llama = architecture == "llama", gemma = family == "gemma2";
+  const Change norm = gemma ? Change::norm : Change::none;
+  std::vector<GgufName> names{{"token_embd.weight", "model.embed_tokens.weight"},
+                              {"output_norm.weight", "model.norm.weight", norm},
+                              {"output.weight", "lm_head.weight"}};
+  for (const std::string kind : {"weight", "bias"}) {
+    names.push_back({kBlock + "attn_q." + kind, kModule + "self_attn.q_proj." + kind,
+                     llama ? Change::query : Change::none});
+    names.push_back({kBlock + "attn_k." + kind, kModule + "self_attn.k_proj." + kind,
+                     llama ? Change::key : Change::none});
+    names.push_back({kBlock + "attn_v." + kind, kModule + "self_attn.v_proj." + kind});
+    names.push_back({kBlock + "attn_output." + kind, kModule + "self_attn.o_proj." + kind});
+    for (const std::string name : {"gate", "up", "down"})
+      names.push_back({kBlock + "ffn_" + name + "." + kind, kModule + "mlp." + name + "_proj." + kind});
+  }
+  names.push_back({kBlock + "attn_norm.weight", kModule + "input_layernorm.weight", norm});
+  names.push_back({kBlock + "attn_q_norm.weight", kModule + "self_attn.q_norm.weight"});
+  names.push_back({kBlock + "attn_k_norm.weight", kModule + "self_attn.k_norm.weight"});
+  if (gemma) {
+    names.push_back(
+        {kBlock + "post_attention_norm.weight", kModule + "post_attention_layernorm.weight", norm});
+    names.push_back({kBlock + "ffn_norm.weight", kModule + "pre_feedforward_layernorm.weight", norm});
+    names.push_back({kBlock + "post_ffw_norm.weight", kModule + "post_feedforward_layernorm.weight", norm});
+  } else {
+    names.push_back({kBlock + "ffn_norm.weight", kModule + "post_attention_layernorm.weight"});
+  }
+  const bool mixtral = family == "mixtral";
+  if (mixtral || family == "qwen3_moe") {
+    const std::string module = kModule + (mixtral ? "block_sparse_moe." : "mlp.");
+    names.push_back({kBlock + "ffn_gate_inp.weight", module + "gate.weight"});
+    for (const auto& [gguf, ours, other] :
+         {std::tuple{"gate", "w1", "gate_proj"}, std::tuple{"up", "w3", "up_proj"},
+          std::tuple{"down", "w2", "down_proj"}})
+      names.push_back({kBlock + "ffn_" + gguf + "_exps.weight",
+                       module + "experts.{e}." + (mixtral ? ours : other) + ".weight", Change::experts});
+  }
+  return names;
+}
+
+namespace {
+
+// Calls fn(row of transformers, row of llama.cpp).
+template <typename Fn>
+void each_row(std::size_t rows, std::int64_t heads, Fn fn) {
+  const std::size_t size = rows / static_cast<std::size_t>(heads), half = size / 2;
+  for (std::size_t head = 0; head < static_cast<std::size_t>(heads); ++head)
+    for (std::size_t part = 0; part < 2; ++part)
+      for (std::size_t pair = 0; pair < half; ++pair)
+        fn(head * size + part * half + pair, head * size + 2 * pair + part);
+}
+
+}  // namespace
+
+std::vector<float> pair_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size) {
+  std::vector<float> out(rows.size());
+  const auto size = static_cast<std::size_t>(row_size);
+  each_row(rows.size() / size, heads, [&](std::size_t a, std::size_t b) {
+    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(a * size), size,
+                out.begin() + static_cast<std::ptrdiff_t>(b * size));
+  });
+  return out;
+}
+
+std::vector<float> unpair_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size) {
+  std::vector<float> out(rows.size());
+  const auto size = static_cast<std::size_t>(row_size);
+  each_row(rows.size() / size, heads, [&](std::size_t a, std::size_t b) {
+    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(b * size), size,
+                out.begin() + static_cast<std::ptrdiff_t>(a * size));
+  });
+  return out;
+}
+
+std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, std::int64_t columns) {
+  std::vector<float> out(matrix.size());
+  const auto height = static_cast<std::size_t>(rows), width = static_cast<std::size_t>(columns);
+  for (std::size_t i = 0; i < height; ++i)
+    for (std::size_t j = 0; j < width; ++j) out[j * height + i] = matrix[i * width + j];
+  return out;
+}
+
+}  // namespace meshloom::trainer
