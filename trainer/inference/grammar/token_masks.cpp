@@ -130,7 +130,7 @@ std::shared_ptr<const TokenMasks::Local> TokenMasks::local(Grammar::State state,
   caller.set_work(stacks.work());
   if (count * 2 < bits.size()) {
     for (std::size_t word = 0; word < bits.size(); ++word)
-      for (int bit = 0; bits[word] >> bit && bit < 64; ++bit)
+      for (int bit = 0; bit < 64 && bits[word] >> bit != 0; ++bit)
         if (bits[word] >> bit & 1) made->ids.push_back(static_cast<std::int32_t>(word * 64) + bit);
   } else {
     made->bits = std::move(bits);
