@@ -1,6 +1,7 @@
 #include "trainer/interop/gguf_names.h"
 
 #include <algorithm>
+#include <tuple>
 #include <utility>
 
 namespace meshloom::trainer {
