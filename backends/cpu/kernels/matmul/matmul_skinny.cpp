@@ -6,6 +6,7 @@
 #include "backends/cpu/kernels/cast.h"
 
 #include <algorithm>
+#include <type_traits>
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/matmul/matmul_skinny.cpp"
@@ -53,6 +54,30 @@ HWY_INLINE void SumsOfLanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float*
 #endif
 }
 
+// Two bf16 in a word of 32 bits take an operation each to become two floats: the low halves of a vector of words, then the high ones.
+template <class Of>
+constexpr bool kInPairs = HWY_TARGET != HWY_SCALAR && std::is_same_v<Of, Stored<hal::DType::bf16>>;
+
+template <class Of>
+constexpr std::int64_t kLine = 64 / sizeof(typename Of::T);  // elements of a cache line
+
+// Brings the elements of A into the order in which Dots reads those of B: of each two vectors the even ones, then the odd ones.
+template <class Of>
+void OrderPairs([[maybe_unused]] float* a, [[maybe_unused]] std::int64_t rows, [[maybe_unused]] std::int64_t k) {
+#if HWY_TARGET != HWY_SCALAR
+  if constexpr (kInPairs<Of>) {
+    const D d;
+    const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+    for (std::int64_t i = 0; i < rows; ++i, a += k)
+      for (std::int64_t at = 0; at < k / kLine<Of> * kLine<Of>; at += 2 * lanes) {
+        const V low = hn::LoadU(d, a + at), high = hn::LoadU(d, a + at + lanes);
+        hn::StoreU(hn::ConcatEven(d, high, low), d, a + at);
+        hn::StoreU(hn::ConcatOdd(d, high, low), d, a + at + lanes);
+      }
+  }
+#endif
+}
+
 // out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS. Sums are vectors along
 // k, whose lanes are added at the end. B is of floats as Of tells. With FETCH B comes from memory: its cache lines are asked for ahead of
 // time, and behind the end of a row those of the next ROWS rows.
@@ -61,31 +86,45 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
                      std::int64_t b_row, float* out, std::int64_t stride) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t kLine = 64 / sizeof(typename Of::T),
-                         kPrefetch = 8 * kLine;  // elements of a cache line; distance of the prefetch
+  constexpr std::int64_t kPrefetch = 8 * kLine<Of>;  // elements
   V sums[M][ROWS];
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
 #pragma GCC unroll 8
     for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::Zero(d);
   std::int64_t step = 0;
-  for (; step + kLine <= k; step += kLine) {
+  const auto add = [&](std::int64_t at, const auto& load) HWY_ATTR {
+    V right[ROWS];
+#pragma GCC unroll 8
+    for (int j = 0; j < ROWS; ++j) right[j] = load(b + j * b_row);
+#pragma GCC unroll 8
+    for (int i = 0; i < M; ++i) {
+      const V left = hn::LoadU(d, a + i * a_row + at);
+#pragma GCC unroll 8
+      for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::MulAdd(left, right[j], sums[i][j]);
+    }
+  };
+  for (; step + kLine<Of> <= k; step += kLine<Of>) {
     if (FETCH) {
       const std::int64_t ahead = step + kPrefetch;
       const auto* from = ahead < k ? b + ahead : b + ROWS * b_row + (ahead - k);
 #pragma GCC unroll 8
       for (int j = 0; j < ROWS; ++j) hwy::Prefetch(from + j * b_row);
     }
-    for (std::int64_t at = step; at < step + kLine; at += lanes) {
-      V right[ROWS];
-#pragma GCC unroll 8
-      for (int j = 0; j < ROWS; ++j) right[j] = Of::load(d, b + j * b_row + at);
-#pragma GCC unroll 8
-      for (int i = 0; i < M; ++i) {
-        const V left = hn::LoadU(d, a + i * a_row + at);
-#pragma GCC unroll 8
-        for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::MulAdd(left, right[j], sums[i][j]);
+    if constexpr (kInPairs<Of>) {
+      const hn::RebindToUnsigned<D> du;
+      for (std::int64_t at = step; at < step + kLine<Of>; at += 2 * lanes) {
+        const auto words = [&](const typename Of::T* row) HWY_ATTR {
+          return hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(row + at));
+        };
+        add(at, [&](const typename Of::T* row) HWY_ATTR { return hn::BitCast(d, hn::ShiftLeft<16>(words(row))); });
+        add(at + lanes, [&](const typename Of::T* row) HWY_ATTR {
+          return hn::BitCast(d, hn::And(words(row), hn::Set(du, 0xffff0000u)));
+        });
       }
+    } else {
+      for (std::int64_t at = step; at < step + kLine<Of>; at += lanes)
+        add(at, [&](const typename Of::T* row) HWY_ATTR { return Of::load(d, row + at); });
     }
   }
   for (; step < k; step += lanes) {
@@ -112,13 +151,14 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
     for (int j = 0; j < ROWS; ++j) out[i * stride + j] = all[i * ROWS + j];
 }
 
-// For all m rows of a: rows of B that fit into registers meet all of them before the next.
-template <class Of, int ROWS>
+// For all m rows of a, MOST at a time: rows of B that fit into registers meet all of them before the next.
+template <class Of, int ROWS, int MOST>
 HWY_INLINE void DotAll(std::int64_t m, std::int64_t k, const float* a, std::int64_t a_row,
                        const typename Of::T* b, std::int64_t b_row, float* out, std::int64_t stride,
                        bool fetch) {
-  for (std::int64_t i = 0; i < m; i += 4, fetch = false) {
-    const auto run = [&]<int M>() HWY_ATTR {
+  for (std::int64_t i = 0; i < m; i += MOST, fetch = false) {
+    const auto run = [&]<int ASKED>() HWY_ATTR {
+      constexpr int M = std::min(ASKED, MOST);
       if (fetch)
         Dots<Of, M, ROWS, true>(k, a + i * a_row, a_row, b, b_row, out + i * stride, stride);
       else
@@ -152,16 +192,16 @@ void DotRows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std
     const float* left = a + i0 * a_row;
     float* into = out + i0 * stride;
     std::int64_t j = 0;
-    const auto columns = [&]<int ROWS>() HWY_ATTR {
+    const auto columns = [&]<int ROWS, int MOST>() HWY_ATTR {
       for (; j + ROWS <= n; j += ROWS)
-        DotAll<Of, ROWS>(rows, k, left, a_row, b + j * b_row, b_row, into + j, stride, i0 == 0);
+        DotAll<Of, ROWS, MOST>(rows, k, left, a_row, b + j * b_row, b_row, into + j, stride, i0 == 0);
     };
     if (rows == 1)
-      columns.template operator()<8>();
+      columns.template operator()<8, 1>();
     else if (rows == 2)
-      columns.template operator()<4>();
-    columns.template operator()<kRows>();
-    columns.template operator()<1>();
+      columns.template operator()<4, 2>();
+    columns.template operator()<kRows, 4>();
+    columns.template operator()<1, 4>();
   }
 }
 
@@ -213,7 +253,10 @@ void SkinnyOf(const SkinnyBlock& s, std::int64_t m, std::int64_t n, float* out, 
   const auto* b = static_cast<const typename Of::T*>(s.b);
   if (s.k == 0)
     for (std::int64_t i = 0; i < m; ++i) std::fill_n(out + i * stride, n, 0.0f);
-  if (s.b_row == 1 && s.a_col == 1) return DotRows<Of>(m, n, s.k, s.a, s.a_row, b, s.b_col, out, stride);
+  if (s.b_row == 1 && s.a_col == 1) {
+    OrderPairs<Of>(s.wide, m, s.k);
+    return DotRows<Of>(m, n, s.k, s.a, s.a_row, b, s.b_col, out, stride);
+  }
   const auto run = [&]<int M>(std::int64_t i) {
     SumRows<Of, M>(n, s.k, s.a + i * s.a_row, s.a_row, s.a_col, b, s.b_row, out + i * stride, stride);
   };
@@ -274,7 +317,7 @@ void run_matmul_skinny(const KernelArgs& args, std::uint32_t begin, std::uint32_
     }
     HWY_DYNAMIC_DISPATCH(Skinny)
     ({a, element(o.b, work.dtype, batch * k * n + j0 * o.b_col), work.dtype, k, o.a_row, o.a_col, o.b_row,
-      o.b_col},
+      o.b_col, narrow ? wide : nullptr},
      m, columns, sums, stride);
     const std::int64_t at = batch * m * n + j0;
     const Epilogue epilogue{work.activation, o.bias == nullptr ? nullptr : o.bias + j0,
