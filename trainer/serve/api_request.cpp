@@ -263,7 +263,7 @@ std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const Served
                                model.engine->max_length(), bytes),
                    "messages", "context_length_exceeded");
   try {
-    return model.chat->prompt(checked_messages(std::move(list), "messages"), "messages");
+    return model.chat->prompt(checked_messages(std::move(list), "messages"), {}, "messages");
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "messages");
   }
