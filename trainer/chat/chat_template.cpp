@@ -1,5 +1,6 @@
 #include "trainer/chat/chat_template.h"
 
+#include <algorithm>
 #include <ctime>
 
 #include "hal/error.h"
@@ -38,6 +39,11 @@ ChatTemplate::ChatTemplate(std::string source, std::string where) {
 std::string ChatTemplate::render(const OrderedJson& messages, const ChatOptions& options) const {
   if (messages.empty()) throw Error(parsed_->where, "a conversation must have a message");
   return parsed_->run(messages, options, false).text;
+}
+
+bool ChatTemplate::uses(std::string_view variable) const {
+  const std::vector<std::string>& names = parsed_->tree.names;
+  return std::find(names.begin(), names.end(), variable) != names.end();
 }
 
 RenderedChat ChatTemplate::render_training(const OrderedJson& messages, const ChatOptions& options) const {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <utility>
 #include <vector>
 
@@ -51,6 +52,8 @@ class ChatTemplate {
   // options.add_generation_prompt is ignored: the text ends with the conversation. Throws Error also when the
   // ranges cannot be determined.
   RenderedChat render_training(const nlohmann::ordered_json& messages, const ChatOptions& options) const;
+  // Whether the template has a variable of this name.
+  bool uses(std::string_view variable) const;
 
  private:
   struct Parsed;

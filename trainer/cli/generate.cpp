@@ -68,7 +68,7 @@ Request request_of(const GenerateOptions& options, const std::string& text, cons
   if (config.input->source(config.sequence) > 0)
     throw Error("--chat", "needs a model without an encoder", "one with an encoder");
   const std::unique_ptr<ChatFormat> format = chat_format_of(config, tokenizer);
-  request.prompt.tokens = format->prompt(messages_of(text), "--prompt");
+  request.prompt.tokens = format->prompt(messages_of(text), {}, "--prompt");
   if (const auto end = format->end_of_turn();
       end && std::find(request.ends.begin(), request.ends.end(), *end) == request.ends.end())
     request.ends.push_back(*end);

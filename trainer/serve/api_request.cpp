@@ -224,20 +224,23 @@ ApiRequest completion_request(const RequestJson& body, const ServedModel& model)
   return request;
 }
 
-std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const ServedModel& model) {
+std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const RequestJson& tools,
+                                             const ServedModel& model) {
   const RequestJson* messages = fields.find("messages");
   if (!messages || !messages->is_array() || messages->empty())
     refuse_field("messages", "must be a list of at least one message",
                  messages ? shown_value(*messages) : "none");
   if (!model.chat) throw ApiError(400, model.no_chat, "messages");
   RequestJson list = *messages;
-  std::int64_t bytes = 0;
+  auto bytes = static_cast<std::int64_t>(tools.is_null() ? 0 : tools.dump().size());
   for (std::size_t i = 0; i < list.size(); ++i) {
     if (!list[i].is_object())
       refuse_field(fmt::format("messages[{}]", i), "must be an object", shown_value(list[i]));
+    const std::string message = fmt::format("messages[{}]", i);
+    bytes += static_cast<std::int64_t>(read_calls_of_message(list[i], message, model));
     const auto content = list[i].find("content");
     if (content == list[i].end()) continue;
-    const std::string field = fmt::format("messages[{}].content", i);
+    const std::string field = message + ".content";
     if (content->is_array()) {  // parts: the texts on lines of their own
       std::string text;
       for (std::size_t part = 0; part < content->size(); ++part) {
@@ -263,7 +266,7 @@ std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const Served
                                model.engine->max_length(), bytes),
                    "messages", "context_length_exceeded");
   try {
-    return model.chat->prompt(checked_messages(std::move(list), "messages"), "messages");
+    return model.chat->prompt(checked_messages(std::move(list), "messages"), tools, "messages");
   } catch (const Error& error) {
     throw ApiError(400, error.what(), "messages");
   }
@@ -285,9 +288,8 @@ ApiRequest chat_request(const RequestJson& body, const ServedModel& model) {
   const auto top = fields.integer("top_logprobs", 0, kAlternatives);
   if (top.value_or(0) > 0 && !logprobs) refuse_field("top_logprobs", "needs logprobs to be true");
   if (logprobs) request.logprobs = static_cast<int>(top.value_or(0));
-  fields.not_built("tools", {RequestJson::array()});
-  fields.not_built("tool_choice", {"none", "auto"});
-  fields.find("parallel_tool_calls");  // means nothing without tools
+  request.tools = tools_of_request(fields, model, request.grammar != nullptr, request.ignored);
+  if (request.tools.grammar) request.grammar = request.tools.grammar;
   fields.not_built("functions", {RequestJson::array()});
   fields.not_built("function_call", {"none", "auto"});
   fields.not_built("modalities", {RequestJson::array({"text"})});
@@ -298,7 +300,7 @@ ApiRequest chat_request(const RequestJson& body, const ServedModel& model) {
   fields.not_built("documents", {RequestJson::array()});
   fields.not_built("add_generation_prompt", {true});
   fields.not_built("continue_final_message", {false});
-  request.prompts.push_back(tokens_of_messages(fields, model));
+  request.prompts.push_back(tokens_of_messages(fields, request.tools.shown, model));
   if (const auto end = model.chat->end_of_turn();
       end && !request.ignore_ends &&
       std::find(request.ends.begin(), request.ends.end(), *end) == request.ends.end())

@@ -11,6 +11,7 @@
 #include "trainer/inference/sampler.h"
 #include "trainer/serve/request_fields.h"
 #include "trainer/serve/served_model.h"
+#include "trainer/serve/tool_request.h"
 
 namespace meshloom::trainer {
 
@@ -26,6 +27,7 @@ struct ApiRequest {
   bool ignore_ends = false;
   std::vector<std::int32_t> ends;       // tokens that end a text
   std::shared_ptr<TokenMasks> grammar;  // that a text is held to
+  AskedTools tools;                     // that it may call
   std::optional<int> logprobs;          // with so many alternatives
   bool echo = false, stream = false;
   bool usage_at_end = false, usage_in_chunks = false;  // of a stream
@@ -39,8 +41,9 @@ struct ApiRequest {
 ApiRequest completion_request(const RequestJson& body, const ServedModel& model);
 ApiRequest chat_request(const RequestJson& body, const ServedModel& model);
 
-// The tokens of `messages`, through the model's chat template.
-std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const ServedModel& model);
+// The tokens of `messages`, through the model's chat template; `tools` may be null.
+std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const RequestJson& tools,
+                                             const ServedModel& model);
 // The tokens of a text. Throws ApiError when it is surely longer than the model's length.
 std::vector<std::int32_t> tokens_of_text(const std::string& text, const std::string& field,
                                          const ServedModel& model);

@@ -53,6 +53,20 @@ ResponseJson logprobs_json(bool chat, const ChoicePart& part, const TokenTexts& 
   return chat ? chat_logprobs(*part.scores, texts) : completion_logprobs(*part.scores, texts);
 }
 
+// In a stream each call says which one it is.
+ResponseJson calls_json(const std::vector<CallPart>& calls, bool stream) {
+  ResponseJson list = ResponseJson::array();
+  for (const CallPart& part : calls) {
+    ResponseJson each = ResponseJson::object();
+    if (stream) each["index"] = part.index;
+    each["id"] = part.id;
+    each["type"] = "function";
+    each["function"] = {{"name", part.call.name}, {"arguments", part.call.arguments}};
+    list.push_back(std::move(each));
+  }
+  return list;
+}
+
 ResponseJson reason_json(const ChoicePart& part) {
   return part.finish_reason.empty() ? ResponseJson() : ResponseJson(part.finish_reason);
 }
@@ -86,10 +100,15 @@ ResponseJson response_json(const ResponseHead& head, std::span<const ChoicePart>
   ResponseJson list = ResponseJson::array();
   for (const ChoicePart& choice : choices) {
     ResponseJson each{{"index", choice.index}};
-    if (head.chat)
-      each["message"] = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-    else
+    if (head.chat) {
+      const bool silent = choice.text.empty() && !choice.calls.empty();
+      each["message"] = {{"role", "assistant"},
+                         {"content", silent ? ResponseJson() : ResponseJson(choice.text)},
+                         {"refusal", nullptr}};
+      if (!choice.calls.empty()) each["message"]["tool_calls"] = calls_json(choice.calls, false);
+    } else {
       each["text"] = choice.text;
+    }
     each["logprobs"] = logprobs_json(head.chat, choice, texts);
     each["finish_reason"] = reason_json(choice);
     list.push_back(std::move(each));
@@ -101,10 +120,12 @@ ResponseJson response_json(const ResponseHead& head, std::span<const ChoicePart>
 
 ResponseJson chunk_json(const ResponseHead& head, const ChoicePart& part, const TokenTexts& texts) {
   ResponseJson choice{{"index", part.index}};
-  if (head.chat)
+  if (head.chat) {
     choice["delta"] = part.text.empty() ? ResponseJson::object() : ResponseJson{{"content", part.text}};
-  else
+    if (!part.calls.empty()) choice["delta"]["tool_calls"] = calls_json(part.calls, true);
+  } else {
     choice["text"] = part.text;
+  }
   choice["logprobs"] = logprobs_json(head.chat, part, texts);
   choice["finish_reason"] = reason_json(part);
   return chunk_head(head, ResponseJson::array({choice}));

@@ -12,6 +12,7 @@
 
 #include "trainer/inference/request.h"
 #include "trainer/serve/token_text.h"
+#include "trainer/serve/tool_reader.h"
 
 namespace meshloom::trainer {
 
@@ -32,10 +33,18 @@ struct ResponseHead {
   std::time_t created = 0;
 };
 
+// A call of a tool, the nth of its answer.
+struct CallPart {
+  std::int64_t index = 0;
+  std::string id;
+  ToolCall call;
+};
+
 // What a choice says, or a part of it in a stream.
 struct ChoicePart {
   std::int64_t index = 0;
   std::string text;
+  std::vector<CallPart> calls = {};
   std::optional<std::vector<ScoredToken>> scores;
   std::string finish_reason;  // "" = null
 };

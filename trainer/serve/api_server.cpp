@@ -10,6 +10,7 @@
 #include "trainer/serve/api_request.h"
 #include "trainer/serve/generation.h"
 #include "trainer/serve/request_grammar.h"
+#include "trainer/serve/tool_request.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -46,6 +47,8 @@ class ApiServer::Impl {
       texts_ = std::make_unique<TokenTexts>(*model_->tokenizer);
       grammars_ = std::make_unique<GrammarCache>(*model_->tokenizer, model_->engine->vocabulary());
       model_->grammars = grammars_.get();
+      tools_ = std::make_unique<ServedTools>(*model_, *grammars_);
+      model_->tools = tools_.get();
     });
   }
 
@@ -201,7 +204,7 @@ class ApiServer::Impl {
       ids = special ? tokens_of_text(*prompt, "prompt", *model_) : model_->tokenizer->encode_part(*prompt);
     } else {
       if (!fields.find("messages")) refuse_field("prompt", "must be given, or messages", "neither");
-      ids = tokens_of_messages(fields, *model_);
+      ids = tokens_of_messages(fields, {}, *model_);
     }
     HttpResponse response{
         200,
@@ -227,6 +230,7 @@ class ApiServer::Impl {
   std::unique_ptr<ServedModel> model_;  // none = it is being loaded
   std::unique_ptr<TokenTexts> texts_;
   std::unique_ptr<GrammarCache> grammars_;
+  std::unique_ptr<ServedTools> tools_;
   Metrics metrics_;
   std::set<std::string> noted_;
   HttpServer http_;

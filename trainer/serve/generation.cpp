@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <random>
+#include <utility>
 
 #include "hal/error.h"
 #include "trainer/inference/grammar/token_matcher.h"
@@ -14,6 +16,12 @@ namespace {
 std::string random_id(const char* prefix) {
   static std::mt19937_64 generator{std::random_device{}()};  // of the server's thread
   return fmt::format("{}-{:016x}{:016x}", prefix, generator(), generator());
+}
+
+// Which templates of Mistral's demand to be nine letters and digits.
+std::string id_of_call(const ToolSyntax& syntax) {
+  const std::string id = random_id("call");
+  return syntax.short_ids ? id.substr(id.size() - 9) : "call_" + id.substr(id.size() - 24);
 }
 
 double seconds(std::chrono::steady_clock::duration duration) {
@@ -109,8 +117,11 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
   const std::vector<std::int32_t>& tokens = request_.prompts[prompt];
   // An answer is a text of its own, a completion continues the prompt's.
   choice.stream = std::make_unique<TextStream>(
-      *dependencies_.model.tokenizer, request_.chat ? std::span<const std::int32_t>() : std::span(tokens),
-      request_.stop);
+      request_.tools.syntax ? dependencies_.model.tools->tokenizer() : *dependencies_.model.tokenizer,
+      request_.chat ? std::span<const std::int32_t>() : std::span(tokens), request_.stop);
+  if (request_.tools.syntax)
+    choice.reader = std::make_unique<ToolReader>(*request_.tools.syntax, request_.tools.functions,
+                                                 request_.tools.several ? SIZE_MAX : 1);
   choice.usage.prompt_tokens = static_cast<std::int64_t>(tokens.size());
   Request request;
   request.prompt = tokens;
@@ -171,18 +182,27 @@ void Generation::token(Choice& choice, const TokenScore& score, Time time) {
   if (choice.stream->stopped()) {
     *choice.enough = true;
     dependencies_.model.engine->cancel(choice.id);
-  } else if (request_.stream && !choice.part.text.empty()) {
+  } else if (request_.stream && !(choice.part.text.empty() && choice.part.calls.empty())) {
     send_part(choice);
   }
 }
 
 void Generation::text(Choice& choice, std::string more) {
   choice.characters += count_characters(more);
-  choice.part.text += more;
+  if (choice.reader)
+    add_part(choice, choice.reader->add(more));
+  else
+    choice.part.text += more;
   if (!choice.stream->stopped() || !request_.logprobs) return;
   // The tokens of the stop string go with it.
   std::vector<ScoredToken>& scores = *choice.part.scores;
   while (!scores.empty() && scores.back().offset >= choice.characters) scores.pop_back();
+}
+
+void Generation::add_part(Choice& choice, ToolReader::Part part) {
+  choice.part.text += part.text;
+  for (ToolCall& call : part.calls)
+    choice.part.calls.push_back({choice.calls++, id_of_call(*request_.tools.syntax), std::move(call)});
 }
 
 void Generation::finish(Choice& choice, FinishReason reason, const Usage& usage, const std::string& error) {
@@ -201,9 +221,12 @@ void Generation::finish(Choice& choice, FinishReason reason, const Usage& usage,
     if (request_.echo && !choice.echoed) echo(choice, {});
     text(choice, choice.stream->finish());
   }
+  if (choice.reader) add_part(choice, choice.reader->finish());
   choice.ended = true;
   choice.part.finish_reason = reason == FinishReason::length && !choice.stream->stopped() ? "length" : "stop";
   dependencies_.metrics.finished(choice.part.finish_reason);
+  // A client must know that the last call may be missing where the text was cut off.
+  if (choice.calls > 0 && choice.part.finish_reason == "stop") choice.part.finish_reason = "tool_calls";
   dependencies_.metrics.whole_request.observe(seconds(std::chrono::steady_clock::now() - begun_));
   if (request_.stream) send_part(choice);
   if (++ended_ == choices_.size()) complete();
@@ -256,15 +279,31 @@ void Generation::fail(const ApiError& error) {
   reply_->end();
 }
 
+// Each call is a chunk of its own, behind the text; the last one has the reason to finish.
 void Generation::send_part(Choice& choice) {
+  std::vector<CallPart> calls = std::exchange(choice.part.calls, {});
+  std::string reason = std::exchange(choice.part.finish_reason, {});
+  const auto send = [&](bool last) {
+    if (last) choice.part.finish_reason = reason;
+    send_chunk(choice);
+    choice.part.text.clear();
+    if (choice.part.scores) choice.part.scores->clear();
+  };
+  if (calls.empty() || !choice.part.text.empty()) send(calls.empty());
+  for (std::size_t i = 0; i < calls.size(); ++i) {
+    choice.part.calls = {std::move(calls[i])};
+    send(i + 1 == calls.size());
+  }
+  choice.part.calls.clear();
+}
+
+void Generation::send_chunk(const Choice& choice) {
   ResponseJson json = chunk_json(head_, choice.part, dependencies_.texts);
   if (request_.usage_in_chunks)
     json["usage"] = usage_json(choice.usage);
   else if (request_.usage_at_end)
     json["usage"] = nullptr;
   send_event(json);
-  choice.part.text.clear();
-  if (choice.part.scores) choice.part.scores->clear();
 }
 
 void Generation::send_event(const ResponseJson& json) { reply_->write("data: " + dumped(json) + "\n\n"); }

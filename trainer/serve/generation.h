@@ -14,6 +14,7 @@
 #include "trainer/serve/api_response.h"
 #include "trainer/serve/http_server.h"
 #include "trainer/serve/metrics.h"
+#include "trainer/serve/tool_reader.h"
 
 namespace meshloom::trainer {
 
@@ -42,9 +43,11 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::shared_ptr<std::atomic<bool>> enough =
         std::make_shared<std::atomic<bool>>(false);  // the engine may end it
     std::unique_ptr<TextStream> stream;
-    ChoicePart part;              // all of it, or what was not sent yet
-    std::int64_t offset = 0;      // characters of the text so far, by its tokens
-    std::int64_t characters = 0;  // of the text so far, to the stop string
+    std::unique_ptr<ToolReader> reader;  // none = there are no tools
+    std::int64_t calls = 0;              // of tools, so far
+    ChoicePart part;                     // all of it, or what was not sent yet
+    std::int64_t offset = 0;             // characters of the text so far, by its tokens
+    std::int64_t characters = 0;         // of the text so far, to the stop string
     Usage usage;
     Time last{};  // when its last token came; none = the epoch
     bool echoed = false, ended = false;
@@ -54,12 +57,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void echo(Choice& choice, std::span<const TokenScore> scores);
   void token(Choice& choice, const TokenScore& score, Time time);
   void text(Choice& choice, std::string more);
+  void add_part(Choice& choice, ToolReader::Part part);
   void finish(Choice& choice, FinishReason reason, const Usage& usage, const std::string& error);
   void complete();
   // Cancels what runs; nothing more is sent after `error`.
   void fail(const ApiError& error);
   void abandon();
   void send_part(Choice& choice);
+  void send_chunk(const Choice& choice);
   void send_event(const ResponseJson& json);
   Usage total() const;
   // Calls it, and fails the request with what it throws.

@@ -16,6 +16,7 @@
 namespace meshloom::trainer {
 
 class GrammarCache;
+class ServedTools;
 
 struct ServedModel {
   std::string name;                // which clients give as `model`
@@ -26,7 +27,8 @@ struct ServedModel {
   const ChatFormat* chat = nullptr;                                   // none = the model cannot chat
   std::string no_chat;                                                // why
   std::vector<std::int32_t> ends;                                     // tokens that end a text
-  GrammarCache* grammars = nullptr;                                   // the server's
+  GrammarCache* grammars = nullptr;                                   // the server's, as are the tools
+  ServedTools* tools = nullptr;
 };
 
 }  // namespace meshloom::trainer

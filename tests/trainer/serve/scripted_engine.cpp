@@ -11,7 +11,8 @@ using trainer::Request;
 using trainer::RequestId;
 using trainer::TokenScore;
 
-ScriptedEngine::ScriptedEngine() : thread_([this] { run(); }) {}
+ScriptedEngine::ScriptedEngine(std::int64_t max_length)
+    : max_length_(max_length), thread_([this] { run(); }) {}
 
 ScriptedEngine::~ScriptedEngine() {
   {
@@ -151,13 +152,23 @@ bool ScriptedEngine::step(Active& active, bool cancelled, const std::string& err
   return active.written < request.max_tokens || finish(FinishReason::length);
 }
 
-ScriptedServer::ScriptedServer(std::vector<std::string> keys, bool ready, trainer::HttpOptions http)
-    : chat_(trainer::chat_format("", tokens_, *tokenizer_)) {
+ScriptedServer::ScriptedServer(std::vector<std::string> keys, bool ready, trainer::HttpOptions http) {
+  start(std::move(keys), http);
+  if (ready) set_model();
+}
+
+ScriptedServer::ScriptedServer(const TemplateFile& chat_template) : engine(8000) {
+  tokens_.chat_template = chat_template.path;
+  start({}, {});
+  set_model();
+}
+
+void ScriptedServer::start(std::vector<std::string> keys, trainer::HttpOptions http) {
+  chat_ = trainer::chat_format("", tokens_, *tokenizer_);
   server_ = std::make_unique<trainer::ApiServer>(trainer::ApiServerOptions{
       http, std::move(keys), [this](const std::string& note) { notes.push_back(note); },
       [this](const std::string& what) { lost.push_back(what); }});
   thread_ = std::thread([this] { server_->run(); });
-  if (ready) set_model();
 }
 
 ScriptedServer::~ScriptedServer() { stop(); }

@@ -19,13 +19,13 @@ namespace meshloom::tests {
 
 class ScriptedEngine : public trainer::EngineClient {
  public:
-  ScriptedEngine();
+  explicit ScriptedEngine(std::int64_t max_length = 200);
   ~ScriptedEngine() override;
 
   trainer::RequestId submit(trainer::Request request) override;
   void cancel(trainer::RequestId id) override;
   trainer::EngineCounters counters() const override;
-  std::int64_t max_length() const override { return 200; }
+  std::int64_t max_length() const override { return max_length_; }
   std::int64_t vocabulary() const override { return 256; }
 
   // What is written, in bytes, before the end token 0; as long as it is set, each request writes its own number first.
@@ -52,6 +52,7 @@ class ScriptedEngine : public trainer::EngineClient {
   // Returns whether the request goes on.
   bool step(Active& active, bool cancelled, const std::string& error);
 
+  const std::int64_t max_length_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Active> submitted_;
@@ -71,6 +72,11 @@ class ScriptedServer {
  public:
   explicit ScriptedServer(std::vector<std::string> keys = {}, bool ready = true,
                           trainer::HttpOptions http = {});
+  // With a chat template, and room for what it says.
+  struct TemplateFile {
+    std::string path;
+  };
+  explicit ScriptedServer(const TemplateFile& chat_template);
   ~ScriptedServer();
   void set_model();
   void stop();
@@ -85,6 +91,8 @@ class ScriptedServer {
   trainer::ApiServer& server() { return *server_; }
 
  private:
+  void start(std::vector<std::string> keys, trainer::HttpOptions http);
+
   trainer::BytesConfig tokens_;
   std::unique_ptr<trainer::Tokenizer> tokenizer_ = tokens_.make();
   std::unique_ptr<trainer::ChatFormat> chat_;

@@ -105,6 +105,63 @@ TEST(ServeCommand, ServesARunUntilASignal) {
   }
 }
 
+// The mark of calls is a special token here, which is not seen in other texts; the weights are random, so only the grammar makes calls.
+TEST(ServeCommand, CallsToolsThroughTheModelsTemplate) {
+  const Scratch scratch;
+  Json tokens = Json::parse(
+      read_text(std::string(MESHLOOM_SOURCE_DIR) + "/tests/trainer/interop/tokenizers/gpt2.json"));
+  tokens["added_tokens"].back()["content"] = "<tool_call>";
+  tokens["added_tokens"].back()["special"] = true;
+  const std::string
+      text = scratch.file("text.txt", sample_text(60000)),
+      run = scratch.path("run"), tokenizer = scratch.file("tokenizer.json", tokens.dump()),
+      chat_template = scratch.file(
+          "template.jinja",
+          "{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for message in messages %}"
+          "{{ message.role }}: {{ message.content }} {% endfor %}assistant: "
+          "{# calls are <tool_call>{...}</tool_call> #}");
+  ASSERT_EQ(
+      meshloom("train tiny --device cpu --steps 1 --sample 0 --quiet --set batch=1 --set sequence=600 "
+               "--set model.vocab_size=421 --set 'input.tokenizer=TokenizerJson{file=\"" +
+               tokenizer + "\", chat_template=\"" + chat_template + "\"}' --data " + text + " --out " + run)
+          .code,
+      0);
+  Served served({run, "--device", "cpu"});
+  ASSERT_NE(served.port(), 0);
+  const std::string fields =
+      R"("messages":[{"role":"user","content":"u"}],"tool_choice":"required","parallel_tool_calls":false,
+         "tools":[{"type":"function","function":{"name":"add","parameters":{"type":"object","properties":
+           {"a":{"type":"integer","minimum":0,"maximum":99},"s":{"type":"string","maxLength":5}},
+           "required":["a","s"]}}},{"type":"function","function":{"name":"pick","parameters":
+           {"properties":{"c":{"enum":["x","y"]}},"required":["c"]}}}])";
+  const auto check = [](const Json& call) {
+    const Json arguments = Json::parse(call["arguments"].get<std::string>());
+    if (call["name"] == "add")
+      EXPECT_TRUE(arguments.size() == 2 && arguments["a"] >= 0 && arguments["a"] <= 99) << call;
+    else
+      EXPECT_TRUE(call["name"] == "pick" && (arguments["c"] == "x" || arguments["c"] == "y")) << call;
+  };
+  const Answer answer =
+      ask(served.port(), "POST", "/v1/chat/completions", "{\"n\":8,\"seed\":3," + fields + "}");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  for (const Json& choice : Json::parse(answer.body)["choices"]) {
+    EXPECT_EQ(choice["finish_reason"], "tool_calls") << choice;
+    EXPECT_TRUE(choice["message"]["content"].is_null()) << choice;
+    ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
+    check(choice["message"]["tool_calls"][0]["function"]);
+  }
+  const std::vector<std::string> events =
+      ask(served.port(), "POST", "/v1/chat/completions", "{\"stream\":true," + fields + "}").events();
+  int calls = 0;
+  for (const std::string& event : events)
+    if (const Json chunk = Json::parse(event, nullptr, false);
+        chunk.is_object() && chunk["choices"][0]["delta"].contains("tool_calls")) {
+      check(chunk["choices"][0]["delta"]["tool_calls"][0]["function"]);
+      ++calls;
+    }
+  EXPECT_EQ(calls, 1);
+}
+
 TEST(ServeCommand, FollowsARunAndADraftModelChangesNothing) {
   const Scratch scratch;
   const std::string text = scratch.file("text.txt", sample_text(6000)), run = scratch.path("run");

@@ -75,9 +75,11 @@ class TemplateFormat : public ChatFormat {
     return example;
   }
 
-  std::vector<std::int32_t> prompt(const OrderedJson& messages, const std::string& where) const override {
+  std::vector<std::int32_t> prompt(const OrderedJson& messages, const OrderedJson& tools,
+                                   const std::string& where) const override {
     ChatOptions options = options_;
     options.add_generation_prompt = true;
+    if (!tools.is_null()) options.variables["tools"] = tools;
     try {
       return tokenizer_.encode_with_offsets(template_.render(messages, options), {}).ids;
     } catch (const Error& error) {
@@ -86,6 +88,8 @@ class TemplateFormat : public ChatFormat {
   }
 
   std::optional<std::int32_t> end_of_turn() const override { return end_; }
+  bool takes_tools() const override { return template_.uses("tools"); }
+  std::string_view template_text() const override { return source_; }
   std::optional<std::int64_t> time() const override { return asks_for_time_ ? options_.now : std::nullopt; }
   std::vector<std::string> notes() const override {
     if (end_) return {};
@@ -98,6 +102,7 @@ class TemplateFormat : public ChatFormat {
                  const Tokenizer& tokenizer, std::optional<std::int64_t> time)
       : where_(where),
         tokenizer_(tokenizer),
+        source_(source),
         template_(source, where),
         options_(options_of(config, tokenizer)),
         asks_for_time_(source.find("strftime_now") != std::string::npos) {
@@ -184,6 +189,7 @@ class TemplateFormat : public ChatFormat {
 
   std::string where_;
   const Tokenizer& tokenizer_;
+  std::string source_;
   ChatTemplate template_;
   ChatOptions options_;
   bool asks_for_time_;
@@ -201,7 +207,8 @@ class RolesFormat : public ChatFormat {
     return turns(messages, where, context);
   }
 
-  std::vector<std::int32_t> prompt(const OrderedJson& messages, const std::string& where) const override {
+  std::vector<std::int32_t> prompt(const OrderedJson& messages, const OrderedJson&,
+                                   const std::string& where) const override {
     std::string context;
     std::vector<std::int32_t> ids = turns(messages, where, context).tokens;
     append(ids, tokenizer_.encode_part(context + "<|assistant|>\n"));

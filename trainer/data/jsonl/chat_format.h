@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "trainer/data/examples.h"
@@ -22,14 +23,18 @@ class ChatFormat {
   // Throws Error (where = `where`).
   virtual Example example(const nlohmann::ordered_json& messages, const nlohmann::ordered_json& tools,
                           const std::string& where) const = 0;
-  // The conversation and the beginning of an answer, which a model continues. Throws Error.
+  // The conversation and the beginning of an answer, which a model continues; `tools` may be null. Throws Error.
   virtual std::vector<std::int32_t> prompt(const nlohmann::ordered_json& messages,
+                                           const nlohmann::ordered_json& tools,
                                            const std::string& where) const = 0;
   // The token that ends an answer, if there is one.
   virtual std::optional<std::int32_t> end_of_turn() const = 0;
   // What a user should know: that answers have no end, that the format is not the model's own.
   virtual std::vector<std::string> notes() const { return {}; }
   virtual bool built_in() const { return false; }
+  // Whether the format says which tools there are, and the text of its template; "" = the built-in format.
+  virtual bool takes_tools() const { return false; }
+  virtual std::string_view template_text() const { return {}; }
   // The time that the template was given, where it asks for it.
   virtual std::optional<std::int64_t> time() const { return {}; }
 };

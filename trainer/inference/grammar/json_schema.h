@@ -17,7 +17,9 @@ class JsonSchema {
   static constexpr std::size_t kWork = 400'000;  // values that are looked at
 
   // `standard`: a schema that says nothing of a type has this type too, as the standard has it.
-  JsonSchema(SchemaJson root, bool standard) : root_(std::move(root)), standard_(standard) {}
+  // `work`: what was looked at before, for other schemas of the same grammar.
+  JsonSchema(SchemaJson root, bool standard, std::size_t work = 0)
+      : root_(std::move(root)), standard_(standard), work_(work) {}
 
   // What a reference means. Throws Error (where = `at`).
   const SchemaJson& target(const std::string& reference, const std::string& at) const;
@@ -36,12 +38,13 @@ class JsonSchema {
 
   // Counts work. Throws Error beyond kWork.
   void work(const SchemaJson& schema, const std::string& at);
+  std::size_t work() const { return work_; }
   bool standard() const { return standard_; }
 
  private:
   const SchemaJson root_;
   const bool standard_;
-  std::size_t work_ = 0;
+  std::size_t work_;
 };
 
 // Whether a schema says anything but titles and the like.

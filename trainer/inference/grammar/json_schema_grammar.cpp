@@ -25,16 +25,14 @@ class JsonSchemaGrammar {
  public:
   using State = GrammarBuilder::State;
   using Part = GrammarBuilder::Part;
-  explicit JsonSchemaGrammar(JsonSchema& schema) : schema_(schema), builder_("schema"), json_(builder_) {}
+  JsonSchemaGrammar(JsonSchema& schema, GrammarBuilder& builder, JsonGrammar& json)
+      : schema_(schema), builder_(builder), json_(json) {}
 
-  SharedGrammar build() { return builder_.build(rule_of("#")); }
   SharedGrammar build(const SchemaJson& flat, const std::string& at) {
     const auto rule = builder_.add_rule(at);
     builder_.empty(append(builder_.begin(rule), flat, at, 0), builder_.end(rule));
     return builder_.build(rule);
   }
-
- private:
   GrammarBuilder::Rule rule_of(const std::string& reference) {
     if (const auto found = rules_.find(reference); found != rules_.end()) return found->second;
     const SchemaJson& target = schema_.target(reference, reference);
@@ -44,6 +42,7 @@ class JsonSchemaGrammar {
     return rule;
   }
 
+ private:
   State append(State from, const SchemaJson& schema, const std::string& at, int depth) {
     if (depth > JsonSchema::kDepth)
       throw Error(at, fmt::format("a schema must be nested at most {} deep", JsonSchema::kDepth), "more");
@@ -162,8 +161,9 @@ class JsonSchemaGrammar {
           throw Error(at, "an enum or const with lists or objects must stand beside nothing but type",
                       shown_json(value));
         if (!others) {
-          JsonSchemaGrammar grammar(schema_);
-          others = grammar.build(rest, at);
+          GrammarBuilder builder("schema");
+          JsonGrammar json(builder);
+          others = JsonSchemaGrammar(schema_, builder, json).build(rest, at);
         }
         if (!others->accepts(value.is_string() ? json_text(value.get_ref<const std::string&>())
                                                : value.dump()))
@@ -301,8 +301,8 @@ class JsonSchemaGrammar {
   }
 
   JsonSchema& schema_;
-  GrammarBuilder builder_;
-  JsonGrammar json_;
+  GrammarBuilder& builder_;
+  JsonGrammar& json_;
   std::map<std::string, GrammarBuilder::Rule> rules_;
 };
 
@@ -313,9 +313,8 @@ int depth_of(const SchemaJson& json) {
   return deepest + 1;
 }
 
-}  // namespace
-
-SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema, const JsonSchemaOptions& options) {
+GrammarBuilder::Rule rule_of_schema(GrammarBuilder& builder, JsonGrammar& json, const SchemaJson& schema,
+                                    std::size_t& work, const JsonSchemaOptions& options) {
   const std::string text = schema.dump(-1, ' ', false, SchemaJson::error_handler_t::replace);
   if (text.size() > kGrammarBytes)
     throw Error("#", fmt::format("a schema must have at most {} bytes", kGrammarBytes),
@@ -323,8 +322,25 @@ SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema, const
   // A level of a schema is up to two of its JSON.
   if (depth_of(schema) > 2 * JsonSchema::kDepth + 2)
     throw Error("#", fmt::format("a schema must be nested at most {} deep", JsonSchema::kDepth), "more");
-  JsonSchema known(schema, options.standard);
-  return JsonSchemaGrammar(known).build();
+  JsonSchema known(schema, options.standard, work);
+  const auto rule = JsonSchemaGrammar(known, builder, json).rule_of("#");
+  work = known.work();
+  return rule;
+}
+
+}  // namespace
+
+SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema, const JsonSchemaOptions& options) {
+  GrammarBuilder builder("schema");
+  JsonGrammar json(builder);
+  std::size_t work = 0;
+  return builder.build(rule_of_schema(builder, json, schema, work, options));
+}
+
+GrammarBuilder::State append_json_schema(GrammarBuilder& builder, JsonGrammar& json,
+                                         GrammarBuilder::State from, const nlohmann::ordered_json& schema,
+                                         std::size_t& work, const JsonSchemaOptions& options) {
+  return builder.called(from, rule_of_schema(builder, json, schema, work, options));
 }
 
 }  // namespace meshloom::trainer

@@ -5,9 +5,11 @@
 // as json_grammar.h says.
 #pragma once
 
+#include <cstddef>
 #include <nlohmann/json.hpp>
 
 #include "trainer/inference/grammar/grammar.h"
+#include "trainer/inference/grammar/json_grammar.h"
 
 namespace meshloom::trainer {
 
@@ -21,5 +23,10 @@ struct JsonSchemaOptions {
 // Throws Error for a schema that is not taken, or over 64 KiB, 32 levels, or the limits of GrammarBuilder.
 SharedGrammar grammar_of_json_schema(const nlohmann::ordered_json& schema,
                                      const JsonSchemaOptions& options = {});
+// Appends the texts of a schema to a grammar, whose parts of JSON `json` makes. `work` counts what all schemas of the grammar take,
+// which is limited as that of one is. The same errors.
+GrammarBuilder::State append_json_schema(GrammarBuilder& builder, JsonGrammar& json,
+                                         GrammarBuilder::State from, const nlohmann::ordered_json& schema,
+                                         std::size_t& work, const JsonSchemaOptions& options = {});
 
 }  // namespace meshloom::trainer
