@@ -29,7 +29,7 @@ struct HttpOptions {
   std::size_t header_bytes = 16 << 10;  // more is 431
   std::size_t body_bytes = 8 << 20;     // more is 413
   std::size_t unsent_bytes =
-      256 << 10;                  // of a streamed response; a client that leaves more unread counts as gone
+      256 << 10;                   // of a streamed response; a client that leaves more unread counts as gone
   std::size_t connections = 1024;  // more are answered with 503
 };
 

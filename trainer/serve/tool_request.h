@@ -45,8 +45,8 @@ struct AskedTools {
 AskedTools tools_of_request(RequestFields& fields, const ServedModel& model, bool form,
                             std::vector<std::string>& ignored);
 
-// Checks the calls of a message, and makes objects of arguments that are the text of one, as templates expect them. Returns the bytes
-// of arguments. Throws ApiError.
+// Checks the calls of a message, and makes objects of arguments that are the text of one, as templates expect them. Returns the
+// bytes of arguments. Throws ApiError.
 std::size_t read_calls_of_message(RequestJson& message, const std::string& field, const ServedModel& model);
 
 }  // namespace meshloom::trainer

@@ -13,7 +13,7 @@ namespace meshloom::trainer {
 // A call is an object of JSON with the members "name" and `arguments`.
 struct ToolSyntax {
   std::string_view name;
-  // Its sign in templates: the text of one that has all of `with`, one of `with_any` unless there are none, and none of `without`.
+  // Its sign in templates: a text with all of `with`, one of `with_any` unless there are none, and none of `without`.
   std::vector<std::string_view> with, with_any, without;
   std::string_view
       open;  // stands before a call, or before the list of calls; "" = the call is the whole text

@@ -221,6 +221,63 @@ def chats(client, model):
             param="messages[0].content[0]")
 
 
+def model_with_tools(program, folder):
+    """A model whose chat template has tools, and writes calls as those of Hermes do."""
+    os.makedirs(folder, exist_ok=True)
+    with open("tests/trainer/interop/tokenizers/gpt2.json", encoding="utf-8") as file:
+        tokens = json.load(file)
+    tokens["added_tokens"][-1]["content"] = "<tool_call>"
+    with open(f"{folder}/tools.json", "w", encoding="utf-8") as file:
+        json.dump(tokens, file)
+    with open(f"{folder}/tools.jinja", "w", encoding="utf-8") as file:
+        file.write("{% for tool in tools or [] %}{{ tool | tojson }}{% endfor %}{% for message in messages %}"
+                   "{{ message.role }}: {{ message.content or '' }}{% for call in message.tool_calls or [] %}"
+                   "<tool_call>{{ call.function.arguments.a }}</tool_call>{% endfor %} {% endfor %}assistant: ")
+    return model_of(program, "tiny", "f32", folder, "-tools",
+                    ["model.vocab_size=421", f'input.tokenizer=TokenizerJson{{file="{folder}/tools.json", '
+                                             f'chat_template="{folder}/tools.jinja"}}'])
+
+
+def tools(client, model):
+    parameters = {"type": "object", "properties": {"a": {"type": "integer", "minimum": 0, "maximum": 99}}, "required": ["a"]}
+    functions = [{"type": "function", "function": {"name": name, "parameters": parameters}} for name in ("add", "take")]
+    messages = [{"role": "user", "content": "Call."}]
+
+    def chat(messages=messages, **options):
+        return client.chat.completions.create(model=model, messages=messages, tools=functions, max_tokens=200, parallel_tool_calls=False,
+                                              **{"seed": 1, **options})
+
+    def valid(call, names=("add", "take")):
+        return call.type == "function" and call.id.startswith("call_") and call.function.name in names and \
+            0 <= json.loads(call.function.arguments)["a"] <= 99
+
+    for seed in range(5):
+        choice = chat(tool_choice="required", seed=seed).choices[0]
+        equal(f"required, seed {seed}", (choice.finish_reason, choice.message.content, len(choice.message.tool_calls)), ("tool_calls", None, 1))
+        check(f"required, seed {seed}: the call", valid(choice.message.tool_calls[0]), choice)
+    named = {"type": "function", "function": {"name": "take"}}
+    call = chat(tool_choice=named).choices[0].message.tool_calls[0]
+    check("a named function", valid(call, ("take",)), call)
+    free = chat().choices[0]
+    check("auto", free.message.tool_calls or isinstance(free.message.content, str), free)
+    equal("none", chat(tool_choice="none").choices[0].message.tool_calls, None)
+    chunks = [each.choices[0] for each in chat(tool_choice=named, stream=True)]
+    calls = [each for chunk in chunks for each in chunk.delta.tool_calls or []]
+    equal("a stream of a call", ([each.index for each in calls], chunks[-1].finish_reason), ([0], "tool_calls"))
+    check("a stream of a call: it is whole", valid(calls[0], ("take",)), calls)
+    with client.chat.completions.stream(model=model, messages=messages, tools=functions, tool_choice=named, max_tokens=200,
+                                        parallel_tool_calls=False, seed=1) as stream:
+        gathered = stream.get_final_completion().choices[0].message.tool_calls
+    check("the client gathers the same call", len(gathered) == 1 and gathered[0].function.arguments == call.function.arguments, gathered)
+    message = {"role": "assistant", "content": None, "tool_calls": [call.model_dump()]}
+    result = {"role": "tool", "tool_call_id": call.id, "content": "3"}
+    check("results go back", chat([*messages, message, result]).usage.prompt_tokens > chat().usage.prompt_tokens)
+    for name, options, param in [("a tool that is not there", {"tool_choice": {"type": "function", "function": {"name": "x"}}}, "tool_choice.function.name"),
+                                 ("a choice that is not known", {"tool_choice": "maybe"}, "tool_choice"),
+                                 ("tools and a form", {"tool_choice": "required", "response_format": {"type": "json_object"}}, "tool_choice")]:
+        refused(name, lambda: chat(**options), param=param)
+
+
 def others(client, url, model):
     equal("the list of models", [each.id for each in client.models.list()], [model])
     equal("a model", client.models.retrieve(model).id, model)
@@ -277,8 +334,12 @@ def main():
         promtool = subprocess.run([options.promtool, "check", "metrics"], input=metrics, capture_output=True)
         equal("promtool check metrics", (promtool.returncode, promtool.stdout + promtool.stderr), (0, b""))
         equal("the server ends with 0", server.end(), 0)
+    run = model_with_tools(options.program, "build/serving")
+    server = Server(options.program, run)
+    tools(openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0), os.path.basename(run))
+    server.end()
     print(f"api: {done} checks with openai {openai.__version__}, {failed} fail")
-    return 1 if failed or done < 120 else 0
+    return 1 if failed or done < 140 else 0
 
 
 if __name__ == "__main__":

@@ -150,6 +150,13 @@ TEST(ServeCommand, CallsToolsThroughTheModelsTemplate) {
     ASSERT_EQ(choice["message"]["tool_calls"].size(), 1u) << choice;
     check(choice["message"]["tool_calls"][0]["function"]);
   }
+  // The grammar can write the mark as that token.
+  const Json marked =
+      Json::parse(ask(served.port(), "POST", "/v1/chat/completions",
+                      R"({"logit_bias":{"420":100},"logprobs":true,"stop":"</tool_call>",)" + fields + "}")
+                      .body)["choices"][0];
+  EXPECT_EQ(marked["logprobs"]["content"][0]["token"], "<tool_call>") << marked;
+  EXPECT_EQ(marked["finish_reason"], "tool_calls") << marked;
   const std::vector<std::string> events =
       ask(served.port(), "POST", "/v1/chat/completions", "{\"stream\":true," + fields + "}").events();
   int calls = 0;

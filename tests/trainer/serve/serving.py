@@ -10,9 +10,9 @@ import urllib.request
 LENGTH = 1024  # of the longest text, in tokens
 
 
-def model_of(program, recipe, dtype, folder):
-    """A checkpoint of the recipe after one step, which is random weights but for that."""
-    run = f"{folder}/{recipe}-{dtype}"
+def model_of(program, recipe, dtype, folder, suffix="", settings=()):
+    """A checkpoint of the recipe after one step, which is random weights but for that. `settings` change the recipe."""
+    run = f"{folder}/{recipe}-{dtype}{suffix}"
     if os.path.isdir(run):
         return run
     os.makedirs(folder, exist_ok=True)
@@ -22,7 +22,8 @@ def model_of(program, recipe, dtype, folder):
         for _ in range(4000):
             out.write(" ".join(rng.choice(["the", "sea", "was", "light", "and", "day"]) for _ in range(9)) + "\n")
     subprocess.run([program, "train", recipe, "--device", "cpu", "--data", text, "--out", run, "--steps", "1", "--quiet",
-                    "--sample", "0", "--set", "batch=1", "--set", "sequence=64", "--set", f"dtype={dtype}"], check=True)
+                    "--sample", "0", "--set", "batch=1", "--set", "sequence=64", "--set", f"dtype={dtype}",
+                    *(word for setting in settings for word in ("--set", setting))], check=True)
     return run
 
 
