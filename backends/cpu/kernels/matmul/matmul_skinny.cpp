@@ -56,14 +56,15 @@ HWY_INLINE void SumsOfLanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float*
 
 // Two bf16 in a word of 32 bits take an operation each to become two floats: the low halves of a vector of words, then the high ones.
 template <class Of>
-constexpr bool kInPairs = HWY_TARGET != HWY_SCALAR && std::is_same_v<Of, Stored<hal::DType::bf16>>;
+constexpr bool kInPairs = HWY_TARGET != HWY_SCALAR&& std::is_same_v<Of, Stored<hal::DType::bf16>>;
 
 template <class Of>
 constexpr std::int64_t kLine = 64 / sizeof(typename Of::T);  // elements of a cache line
 
 // Brings the elements of A into the order in which Dots reads those of B: of each two vectors the even ones, then the odd ones.
 template <class Of>
-void OrderPairs([[maybe_unused]] float* a, [[maybe_unused]] std::int64_t rows, [[maybe_unused]] std::int64_t k) {
+void OrderPairs([[maybe_unused]] float* a, [[maybe_unused]] std::int64_t rows,
+                [[maybe_unused]] std::int64_t k) {
 #if HWY_TARGET != HWY_SCALAR
   if constexpr (kInPairs<Of>) {
     const D d;
@@ -117,7 +118,8 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
         const auto words = [&](const typename Of::T* row) HWY_ATTR {
           return hn::LoadU(du, reinterpret_cast<const std::uint32_t*>(row + at));
         };
-        add(at, [&](const typename Of::T* row) HWY_ATTR { return hn::BitCast(d, hn::ShiftLeft<16>(words(row))); });
+        add(at, [&](const typename Of::T* row)
+                    HWY_ATTR { return hn::BitCast(d, hn::ShiftLeft<16>(words(row))); });
         add(at + lanes, [&](const typename Of::T* row) HWY_ATTR {
           return hn::BitCast(d, hn::And(words(row), hn::Set(du, 0xffff0000u)));
         });
