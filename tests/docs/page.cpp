@@ -30,13 +30,14 @@ struct Substitution {
 const std::vector<Substitution> kSubstitutions{
     // A model's size changes nothing about how a command is written.
     {std::regex(
-         R"((\btrain|\btrain_step|\bbench mesh|\bbench estimate|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
+         R"((\btrain|\btrain_step|\bbench mesh|\bbench decode|\bbench estimate|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
      "$1 tiny"},
     // Short runs.
     {std::regex(R"( --(steps|epochs) [\d.]+)"), ""},
     {std::regex(R"(\bmeshloom train\b(?!.*--help)(.*))"),
      "meshloom train$1 --steps 1 --sample 2 --set eval_batches=1"},
     {std::regex(R"(\bmeshloom bench (train_step|mesh)\b(.*))"), "meshloom bench $1$2 --steps 1"},
+    {std::regex(R"(\bmeshloom bench decode\b(.*))"), "meshloom bench decode$1 --rounds 1"},
     {std::regex(R"(\bmeshloom generate\b(.*))"), "meshloom generate$1 --tokens 2"},
     // A server runs until it is stopped: here, once it is ready.
     {std::regex(R"((\bmeshloom serve\b.*) --port \d+)"), "$1"},
@@ -48,7 +49,7 @@ const std::vector<Substitution> kSubstitutions{
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
     {std::regex(R"(\bbench matmul (?!.*--shapes)(.*))"), "bench matmul --shapes 64x64x64 $1"},
     {std::regex(R"(--max-regression \S+)"), "--max-regression 1000%"},
-    {std::regex(R"(\bmeshloom bench (?!train_step|mesh|plans|tune|calibrate|predict|estimate)(.*))"),
+    {std::regex(R"(\bmeshloom bench (?!train_step|decode|mesh|plans|tune|calibrate|predict|estimate)(.*))"),
      "meshloom bench $1 --time-per-case 0.01"},
 };
 
@@ -124,9 +125,10 @@ class Workplace {
 
   int run(const std::string& command, std::string& said) {
     for (const auto& [path, maker] : makers())
-      if (std::regex_search(command,
-                            std::regex("(--init|checkpoint|--like|import|--config|--baseline|plans|serve) " +
-                                       path + "\\b")) &&
+      if (std::regex_search(
+              command,
+              std::regex("(--init|--draft|checkpoint|--like|import|--config|--baseline|plans|serve) " + path +
+                         "\\b")) &&
           !std::filesystem::exists(scratch_.path(path))) {
         const int code = run(maker, said);
         if (code != 0) return code;
@@ -141,6 +143,7 @@ class Workplace {
     static const std::vector<std::pair<std::string, std::string>> all{
         {"run", train + "run"},
         {"tuned", train + "tuned"},
+        {"small", train + "small"},
         {"lora", train + "lora --modify 'Adapt{with=Lora{rank=8}}'"},
         {"SmolLM2-135M", train + ".run && meshloom export --checkpoint .run --out SmolLM2-135M"},
         {"model.gguf", train + ".gguf && meshloom export --checkpoint .gguf --out model.gguf --format gguf"},
