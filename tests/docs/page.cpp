@@ -42,7 +42,8 @@ const std::vector<Substitution> kSubstitutions{
     // A server runs until it is stopped: here, once it is ready.
     {std::regex(R"((\bmeshloom serve\b.*) --port \d+)"), "$1"},
     {std::regex(R"(^(.*\bmeshloom serve\b(?!.*--help).*))"),
-     "$1 --port 0 >.ready 2>&1 & until grep -q Serving .ready; do kill -0 $! || break; sleep 0.05; done; "
+     "rm -f .ready; $1 --port 0 >.ready 2>&1 & until grep -qs Serving .ready; do kill -0 $! || break; sleep "
+     "0.05; done; "
      "kill -TERM $!; wait $!; code=$?; cat .ready; exit $code"},
     {std::regex(R"(--budget \w+)"), "--budget 1s"},
     // Timings are not the point: a busy machine must not look like a regression.
