@@ -156,7 +156,7 @@ async def run(clients, options):
     # First a little of each, after which memory is to stay as it is.
     await clients.slow(SLOW, 4)
     await clients.vanish(VANISHING)
-    await clients.mutated(20_000)
+    await clients.mutated(max(20_000, options.requests // 2))
     before = clients.resident()
     took, statuses = await clients.slow(SLOW, 9)
     p99 = took[int(len(took) * 0.99)]
