@@ -5,7 +5,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::int64_t kLongMatch = 16;  // no longer match is looked for
+constexpr std::int64_t kMaxMatch = 16;  // no longer match is looked for
 
 }  // namespace
 
@@ -13,10 +13,10 @@ std::vector<std::int32_t> prompt_lookup(std::span<const std::int32_t> tokens, st
   const auto size = static_cast<std::int64_t>(tokens.size());
   const auto at = [&](std::int64_t index) { return tokens[static_cast<std::size_t>(index)]; };
   std::int64_t best = 0, follows = size;
-  for (std::int64_t end = size - 1; end >= kLeastMatch && best < kLongMatch; --end) {
+  for (std::int64_t end = size - 1; end >= kMinMatch && best < kMaxMatch; --end) {
     std::int64_t match = 0;
-    while (match < std::min(end, kLongMatch) && at(end - 1 - match) == at(size - 1 - match)) ++match;
-    if (match >= kLeastMatch && match > best) best = match, follows = end;
+    while (match < std::min(end, kMaxMatch) && at(end - 1 - match) == at(size - 1 - match)) ++match;
+    if (match >= kMinMatch && match > best) best = match, follows = end;
   }
   std::vector<std::int32_t> proposed;
   if (best == 0) return proposed;

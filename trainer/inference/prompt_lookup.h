@@ -16,9 +16,9 @@ class PromptLookup : public Speculator {
                                                  std::int64_t budget) override;
 };
 
-// What followed the longest earlier match of the last tokens, which must have at least kLeastMatch of them; the latest of equally
+// What followed the longest earlier match of the last tokens, which must have at least kMinMatch of them; the latest of equally
 // long ones. `most` tokens, or none.
 std::vector<std::int32_t> prompt_lookup(std::span<const std::int32_t> tokens, std::int64_t most);
-constexpr std::int64_t kLeastMatch = 3;
+constexpr std::int64_t kMinMatch = 3;
 
 }  // namespace meshloom::trainer

@@ -15,7 +15,6 @@
 #include "trainer/config/stored_recipe.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/interop/config_json.h"
-#include "trainer/interop/convert.h"
 #include "trainer/interop/families/ignored_fields.h"
 #include "trainer/interop/families/layout.h"
 #include "trainer/interop/gguf_export.h"
@@ -23,6 +22,7 @@
 #include "trainer/interop/tokenizer_files.h"
 #include "trainer/io/atomic_file.h"
 #include "trainer/io/file.h"
+#include "trainer/io/float_convert.h"
 #include "trainer/io/json.h"
 
 namespace meshloom::trainer {

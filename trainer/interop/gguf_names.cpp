@@ -85,36 +85,29 @@ std::vector<GgufName> gguf_names(const std::string& family) {
 
 namespace {
 
-// Calls fn(row of transformers, row of llama.cpp).
-template <typename Fn>
-void each_row(std::size_t rows, std::int64_t heads, Fn fn) {
-  const std::size_t size = rows / static_cast<std::size_t>(heads), half = size / 2;
-  for (std::size_t head = 0; head < static_cast<std::size_t>(heads); ++head)
-    for (std::size_t part = 0; part < 2; ++part)
-      for (std::size_t pair = 0; pair < half; ++pair)
-        fn(head * size + part * half + pair, head * size + 2 * pair + part);
+// llama.cpp has the two halves of a head, which RoPE turns together, as pairs of rows.
+std::vector<float> moved_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size,
+                              bool into_pairs) {
+  std::vector<float> out(rows.size());
+  const std::size_t width = static_cast<std::size_t>(row_size),
+                    size = rows.size() / width / static_cast<std::size_t>(heads), half = size / 2;
+  for (std::size_t row = 0; row < rows.size() / width; ++row) {
+    const std::size_t head = row / size, in_head = row % size,
+                      paired = head * size + 2 * (in_head % half) + in_head / half;
+    const auto from = rows.begin() + static_cast<std::ptrdiff_t>((into_pairs ? row : paired) * width);
+    std::copy_n(from, width, out.begin() + static_cast<std::ptrdiff_t>((into_pairs ? paired : row) * width));
+  }
+  return out;
 }
 
 }  // namespace
 
 std::vector<float> pair_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size) {
-  std::vector<float> out(rows.size());
-  const auto size = static_cast<std::size_t>(row_size);
-  each_row(rows.size() / size, heads, [&](std::size_t a, std::size_t b) {
-    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(a * size), size,
-                out.begin() + static_cast<std::ptrdiff_t>(b * size));
-  });
-  return out;
+  return moved_rows(rows, heads, row_size, true);
 }
 
 std::vector<float> unpair_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size) {
-  std::vector<float> out(rows.size());
-  const auto size = static_cast<std::size_t>(row_size);
-  each_row(rows.size() / size, heads, [&](std::size_t a, std::size_t b) {
-    std::copy_n(rows.begin() + static_cast<std::ptrdiff_t>(b * size), size,
-                out.begin() + static_cast<std::ptrdiff_t>(a * size));
-  });
-  return out;
+  return moved_rows(rows, heads, row_size, false);
 }
 
 std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, std::int64_t columns) {

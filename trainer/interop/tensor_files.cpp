@@ -8,8 +8,8 @@
 #include <set>
 
 #include "hal/error.h"
-#include "trainer/interop/convert.h"
 #include "trainer/io/file.h"
+#include "trainer/io/float_convert.h"
 #include "trainer/io/json.h"
 
 namespace meshloom::trainer {

@@ -7,6 +7,7 @@
 
 #include "hal/error.h"
 #include "hal/low_precision.h"
+#include "trainer/io/float_convert.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -95,15 +96,7 @@ bool quantize_q8_0(const float* from, std::uint8_t* into) {
 
 void dequantize(const GgufBlock& block, std::span<const std::byte> from, std::span<float> into) {
   const auto* bytes = reinterpret_cast<const std::uint8_t*>(from.data());
-  if (block.name == "F32") {
-    std::memcpy(into.data(), bytes, into.size_bytes());
-    return;
-  }
-  if (block.elements == 1) {
-    hal::widen(block.name == "BF16" ? hal::DType::bf16 : hal::DType::f16, from.first(2 * into.size()),
-               std::as_writable_bytes(into));
-    return;
-  }
+  if (block.elements == 1) return to_f32(block.name, from, into);
   const std::size_t blocks = into.size() / static_cast<std::size_t>(block.elements);
   for (std::size_t i = 0; i < blocks; ++i) {
     const std::uint8_t* at = bytes + i * static_cast<std::size_t>(block.bytes);
@@ -123,24 +116,11 @@ void dequantize(const GgufBlock& block, std::span<const std::byte> from, std::sp
 }
 
 bool quantize(const GgufBlock& block, std::span<const float> from, std::span<std::byte> into) {
-  if (block.name == "F32") {
-    std::memcpy(into.data(), from.data(), from.size_bytes());
-    return true;
-  }
+  if (block.elements == 1) return from_f32(block.name, from, into);
+  if (block.name != "Q8_0") throw Error("GGUF", "must be a type that is written", std::string(block.name));
   bool fits = true;
-  if (block.name == "Q8_0") {
-    auto* to = reinterpret_cast<std::uint8_t*>(into.data());
-    for (std::size_t i = 0; i < from.size() / 32; ++i) fits &= quantize_q8_0(&from[32 * i], to + 34 * i);
-    return fits;
-  }
-  if (block.elements != 1) throw Error("GGUF", "must be a type that is written", std::string(block.name));
-  const bool half = block.name == "F16";
-  const std::uint16_t infinity = half ? 0x7c00 : 0x7f80;
-  for (std::size_t i = 0; i < from.size(); ++i) {
-    const std::uint16_t word = half ? hal::to_f16(from[i]) : hal::to_bf16(from[i]);
-    fits &= !std::isfinite(from[i]) || (word & 0x7fff) < infinity;
-    std::memcpy(into.data() + 2 * i, &word, 2);
-  }
+  auto* to = reinterpret_cast<std::uint8_t*>(into.data());
+  for (std::size_t i = 0; i < from.size() / 32; ++i) fits &= quantize_q8_0(&from[32 * i], to + 34 * i);
   return fits;
 }
 

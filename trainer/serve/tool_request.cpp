@@ -14,7 +14,7 @@
 namespace meshloom::trainer {
 namespace {
 
-constexpr std::size_t kMostTools = 128, kNameBytes = 64;
+constexpr std::size_t kMaxTools = 128, kNameBytes = 64;
 constexpr std::size_t kSchemaBytes = 256 << 10;  // of all functions, as grammars are kept by them
 constexpr int kArgumentsDepth = 64;
 
@@ -53,8 +53,8 @@ std::vector<ToolFunction> functions_of(const RequestJson* tools, std::vector<std
   std::vector<ToolFunction> functions;
   if (!tools) return functions;
   if (!tools->is_array()) refuse_field("tools", "must be a list of tools", shown_value(*tools));
-  if (tools->size() > kMostTools)
-    refuse_field("tools", fmt::format("must be at most {}", kMostTools), std::to_string(tools->size()));
+  if (tools->size() > kMaxTools)
+    refuse_field("tools", fmt::format("must be at most {}", kMaxTools), std::to_string(tools->size()));
   for (std::size_t i = 0; i < tools->size(); ++i) {
     RequestFields function = function_of((*tools)[i], fmt::format("tools[{}]", i), ignored);
     ToolFunction made{name_of(function), function.path("parameters"), {}};

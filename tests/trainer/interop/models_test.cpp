@@ -11,9 +11,9 @@
 #include "trainer/compose/compose.h"
 #include "trainer/execute/session.h"
 #include "trainer/interop/config_json.h"
-#include "trainer/interop/convert.h"
 #include "trainer/interop/families/layout.h"
 #include "trainer/interop/tensor_files.h"
+#include "trainer/io/float_convert.h"
 #include "trainer/learner/adamw.h"
 
 namespace meshloom::tests {

@@ -60,8 +60,9 @@ void Stacks::enter(Grammar::State state, Frame below, Set& set) {
       seen_.push_back(top);
     }
     if (!grammar_.bytes(top.state).empty() && !has_top(set.tops, top)) set.tops.push_back(top);
-    if (set.tops.size() > kMost || seen_.size() > 4 * kMost)
-      throw Error("grammar", "must be read with at most " + std::to_string(kMost) + " alternatives at once",
+    if (set.tops.size() > kMaxStacks || seen_.size() > 4 * kMaxStacks)
+      throw Error("grammar",
+                  "must be read with at most " + std::to_string(kMaxStacks) + " alternatives at once",
                   "more");
     for (const Grammar::Call& call : calls)
       pending_.push_back(

@@ -17,7 +17,7 @@ class Stacks {
   using Frame = std::uint32_t;
   static constexpr Frame kBottom = UINT32_MAX;       // nothing is below
   static constexpr Frame kUnknown = UINT32_MAX - 1;  // what is below is not known
-  static constexpr std::size_t kMost = 256;          // stacks at once
+  static constexpr std::size_t kMaxStacks = 256;     // stacks at once
   struct Top {
     Grammar::State state;  // one that reads bytes
     Frame below;
@@ -37,7 +37,7 @@ class Stacks {
   // The grammar must outlive this.
   explicit Stacks(const Grammar& grammar) : grammar_(grammar) {}
 
-  // Adds what can read the next byte when a rule is in `state`. Throws Error for more than kMost stacks.
+  // Adds what can read the next byte when a rule is in `state`. Throws Error for more than kMaxStacks stacks.
   void enter(Grammar::State state, Frame below, Set& set);
   // What is below `frame` goes on.
   void resume(Frame frame, Set& set);

@@ -1,4 +1,4 @@
-#include "trainer/interop/convert.h"
+#include "trainer/io/float_convert.h"
 
 #include <cmath>
 #include <cstdint>
