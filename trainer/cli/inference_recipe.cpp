@@ -46,7 +46,9 @@ std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& e
              "later; 0 = as many as they need at most")
           ->capture_default_str(),
       number("--draft-tokens", engine.draft_tokens, 0,
-             "Guess up to so many tokens of each text, and compute them together; the texts stay the same. "
+             "Guess up to so many tokens of each text, and compute them together; batch-invariant texts stay "
+             "the "
+             "same. "
              "0 = none")
           ->capture_default_str(),
       command.add_flag_function(

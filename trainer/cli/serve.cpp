@@ -112,6 +112,7 @@ class Failure {
 // A model with its engine, ready to be served.
 struct LoadedModel {
   std::int64_t step = 0;  // of its checkpoint
+  std::string parts;      // of its recipe, see parts_of()
   TrainerConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatFormat> chat;
@@ -149,10 +150,18 @@ std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& reg
   return draft;
 }
 
+// What checkpoints must have alike to be served by one engine: the model and the tokenizer, as the recipe has them before rules for
+// hardware edit it.
+std::string parts_of(const Checkpoint& checkpoint, const Registries& registries) {
+  const TrainerConfig recipe = recipe_of(checkpoint, registries.classes);
+  return layers::config_text(*recipe.model, 0) + layers::config_text(*recipe.input->tokenizer, 0);
+}
+
 void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
   const Checkpoint checkpoint = open_newest(options.run, say_note);
   model.step = checkpoint.step;
+  model.parts = parts_of(checkpoint, registries);
   model.config = inference_recipe(checkpoint, options.hardware, registries);
   const TrainerConfig& config = model.config;
   if (config.input->source(config.sequence) > 0)
@@ -204,10 +213,6 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
 // Gives the engine the parameters of checkpoints that the run saves, until told to stop.
 void watch(const Registries& registries, const ServeCommandOptions& options, LoadedModel& model,
            const std::atomic<bool>& stop) {
-  const auto parts = [](const TrainerConfig& config) {
-    return layers::config_text(*config.model, 0) + layers::config_text(*config.input->tokenizer, 0);
-  };
-  const std::string served = parts(model.config);
   std::int64_t looked_at = model.step;
   auto next = std::chrono::steady_clock::now();
   for (; !stop; std::this_thread::sleep_for(kLookForSignals)) {
@@ -219,7 +224,7 @@ void watch(const Registries& registries, const ServeCommandOptions& options, Loa
       looked_at = steps.front();
       const auto checkpoint = std::make_shared<const Checkpoint>(open_newest(options.run, say_note));
       if (checkpoint->step <= model.step) continue;
-      if (parts(recipe_of(*checkpoint, registries.classes)) != served) {
+      if (parts_of(*checkpoint, registries) != model.parts) {
         say_note(fmt::format("{} has another model or tokenizer and is not served", checkpoint->path));
         continue;
       }

@@ -254,6 +254,8 @@ void Engine::compute() {
     propose();
   } catch (const hal::DeviceLost& lost) {
     return lose(lost.what());
+  } catch (const std::exception&) {
+    // Texts need no guesses to go on.
   }
   std::vector<Sequence*> sequences;
   for (const auto& each : active_)

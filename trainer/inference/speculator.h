@@ -1,5 +1,6 @@
 // Guesses the tokens that follow, so that one step computes several tokens of a sequence (Leviathan et al., 2023). A guess counts only
-// where the model draws that very token itself: texts are the same with any guesses, or none.
+// where the model draws that very token itself. Where the engine is batch-invariant texts are the same with any guesses, or none;
+// elsewhere programs of other sizes round differently, and a token whose lead is as small can differ.
 #pragma once
 
 #include <cstdint>
@@ -19,7 +20,7 @@ struct DraftRequest {
   std::int64_t most = 0;  // tokens to guess
 };
 
-// Called on the engine's thread, between two steps.
+// Called on the engine's thread, between two steps. What propose() throws means no guesses this time, unless it is DeviceLost.
 class Speculator {
  public:
   virtual ~Speculator() = default;

@@ -248,6 +248,33 @@ TEST_P(EngineBatches, GiveTheSameTokensWithSpeculation) {
     }
 }
 
+// A draft model that cannot compute, as where memory is short.
+TEST(Engine, WritesWithoutGuessesWhereTheyFail) {
+  struct Failing : trainer::Speculator {
+    int* calls;
+    explicit Failing(int* count) : calls(count) {}
+    std::vector<std::vector<std::int32_t>> propose(std::span<const trainer::DraftRequest>,
+                                                   std::int64_t) override {
+      ++*calls;
+      throw hal::OutOfMemory("a draft model", "must have memory", "none");
+    }
+  };
+  TinyModel model;
+  const std::vector<Request> requests = mixed_requests(8);
+  EngineOptions options{.max_length = kLongest, .max_sequences = 8, .step_tokens = 64, .page_size = 8};
+  const Outcome expected = all_at_once(model, options, requests);
+  options.draft_tokens = 3;
+  int calls = 0;
+  Engine engine = model.engine(options, std::make_unique<Failing>(&calls));
+  Outcome outcome;
+  for (const Request& request : requests) outcome.heard.push_back(send(engine, request));
+  finish_all(engine);
+  outcome.counters = engine.counters();
+  compare("without guesses", expected, outcome, true);
+  EXPECT_GT(calls, 0);
+  EXPECT_EQ(outcome.counters.draft_tokens, 0);
+}
+
 INSTANTIATE_TEST_SUITE_P(Invariant, EngineBatches, testing::Bool());
 
 TEST(Engine, IsBatchInvariantWhereTheKernelsCan) {
