@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
 """Times PyTorch on the shapes of `meshloom bench` and prints rows of the same form, to be given as --vs or --baseline.
 
-    bench/peers/torch_bench.py matmul --shapes 2048x2048x2048 > torch.json
+    bench/peers/torch_bench.py matmul --shapes 2048x2048x2048 > torch.json       # --dtype bf16 --device cuda on a GPU of NVIDIA
     meshloom bench matmul --shapes 2048x2048x2048 --vs torch.json
     meshloom bench --model gpt2-124m --json ours.json; bench/peers/torch_bench.py --rows ours.json > torch.json
 
 Ops: matmul, flash_attention, flash_attention_grad (scaled dot product attention where PyTorch has it, else the plain
 formula), rms_norm, layer_norm, cross_entropy, adamw. Rows of other ops in --rows are passed over and counted on stderr.
+On CUDA, calls are timed by the device's clock (events), and f32 products are in full precision, not TF32.
 Debian: apt install python3-torch.
 """
 import argparse
@@ -28,25 +29,30 @@ def fail(text):
     sys.exit("torch_bench: " + text)
 
 
+DTYPES = {"f32": torch.float32, "f16": torch.float16, "bf16": torch.bfloat16, "i32": torch.int32}
+
+
 def parse_call(text):
-    """'f32(4, 64), f32(64) {eps=1e-05}' -> ([(4, 64), (64,)], {'eps': 1e-05})"""
+    """'bf16(4, 64), f32(64) {eps=1e-05}' -> (['bf16', 'f32'], [(4, 64), (64,)], {'eps': 1e-05})"""
     head, _, tail = text.partition("{")
-    shapes = [tuple(int(d) for d in dims.split(",") if d.strip()) for dims in re.findall(r"\w+\(([^)]*)\)", head)]
+    inputs = re.findall(r"(\w+)\(([^)]*)\)", head)
+    dtypes = [dtype for dtype, _ in inputs]
+    shapes = [tuple(int(d) for d in dims.split(",") if d.strip()) for _, dims in inputs]
     attrs = {}
     for name, value in re.findall(r"(\w+)=(\"[^\"]*\"|\[[^\]]*\]|[^,}]+)", tail):
         value = value.strip()
         attrs[name] = {"true": True, "false": False}.get(value) if value in ("true", "false") else json.loads(value)
-    return shapes, attrs
+    return dtypes, shapes, attrs
 
 
-def text_of(shapes, attrs):
+def text_of(dtypes, shapes, attrs):
     def value(x):
         if isinstance(x, bool):
             return "true" if x else "false"
         if isinstance(x, str):
             return '"' + x + '"'
         return repr(x)
-    text = ", ".join("f32(" + ", ".join(map(str, s)) + ")" for s in shapes)
+    text = ", ".join(dtype + "(" + ", ".join(map(str, s)) + ")" for dtype, s in zip(dtypes, shapes))
     return text + (" {" + ", ".join(f"{k}={value(attrs[k])}" for k in sorted(attrs)) + "}" if attrs else "")
 
 
@@ -73,9 +79,11 @@ def shorthand(op, text):
 
 def attention(q, k, v, attrs):
     q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    causal, scale = attrs.get("causal", False), attrs["scale"]
+    if q.is_cuda:  # its kernels read grouped heads themselves
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=True).transpose(1, 2)
     if k.shape[1] != q.shape[1]:
         k, v = (x.repeat_interleave(q.shape[1] // x.shape[1], 1) for x in (k, v))
-    causal, scale = attrs.get("causal", False), attrs["scale"]
     if hasattr(F, "scaled_dot_product_attention"):
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale).transpose(1, 2)
     scores = (q @ k.transpose(-1, -2)) * scale
@@ -88,10 +96,14 @@ def attention(q, k, v, attrs):
 ACTIVATIONS = {"relu": torch.relu, "silu": F.silu, "gelu": F.gelu, "gelu_tanh": lambda x: F.gelu(x, approximate="tanh")}
 
 
-def make(op, shapes, attrs, device):
+def make(op, dtypes, shapes, attrs, device):
     """A function that runs the call once, or None."""
-    def random(shape):
-        return torch.rand(shape, device=device) * 2 - 1
+    dtype = DTYPES.get(dtypes[0])
+    if dtype is None or any(d not in (dtypes[0], "f32", "i32") for d in dtypes):
+        return None
+
+    def random(shape, of=dtype):
+        return (torch.rand(shape, device=device) * 2 - 1).to(of)
     if op == "matmul":
         x = [random(s) for s in shapes]
         a = x[0].transpose(-1, -2) if attrs.get("trans_a") else x[0]
@@ -141,21 +153,33 @@ def make(op, shapes, attrs, device):
     return None
 
 
-def measure(run, seconds, synchronize):
-    def once():
+class Clock:
+    """Seconds that calls take: the device's own on CUDA, the host's elsewhere."""
+
+    def __init__(self, device):
+        self.events = [torch.cuda.Event(enable_timing=True) for _ in range(2)] if device.startswith("cuda") else None
+
+    def time(self, run, calls):
+        if self.events:
+            self.events[0].record()
         begin = time.perf_counter()
-        run()
-        synchronize()
-        return time.perf_counter() - begin
+        for _ in range(calls):
+            run()
+        if not self.events:
+            return time.perf_counter() - begin
+        self.events[1].record()
+        self.events[1].synchronize()
+        return self.events[0].elapsed_time(self.events[1]) / 1000
+
+
+def measure(run, seconds, clock):
+    def once():
+        return clock.time(run, 1)
     once()
     calls = max(1, min(256, math.ceil(max(1e-3, min(seconds / 50, 20e-3)) / max(once(), 1e-9))))
     samples, begin = [], time.perf_counter()
     while len(samples) < 400 and (len(samples) < 5 or time.perf_counter() - begin < seconds):
-        start = time.perf_counter()
-        for _ in range(calls):
-            run()
-        synchronize()
-        samples.append((time.perf_counter() - start) / calls)
+        samples.append(clock.time(run, calls) / calls)
         if len(samples) > 1 and time.perf_counter() - begin > 4 * seconds:
             break
     median = statistics.median(samples)
@@ -171,6 +195,7 @@ def main():
     parser.add_argument("--shapes", action="append", default=[], help="as for meshloom bench, separated by ';'")
     parser.add_argument("--rows", help="a file of meshloom bench --json: the calls of its rows")
     parser.add_argument("--device", default="cpu", help="PyTorch's name of the device")
+    parser.add_argument("--dtype", choices=("f32", "f16", "bf16"), default="f32", help="of the shapes' inputs")
     parser.add_argument("--threads", type=int, default=0)
     parser.add_argument("--time-per-case", type=float, default=0.5)
     options = parser.parse_args()
@@ -192,19 +217,23 @@ def main():
         for part in ";".join(options.shapes).split(";"):
             for text in part.split(",") if "x" in part else [part]:
                 shapes, attrs = shorthand(options.op, text.strip())
-                calls.append((options.op, text.strip(), options.op + " " + text_of(shapes, attrs), shapes, attrs))
+                dtypes = [options.dtype] * len(shapes)
+                if options.op == "flash_attention_grad":
+                    dtypes[4] = "f32"  # the log-sum-exp of scores
+                calls.append((options.op, text.strip(), options.op + " " + text_of(dtypes, shapes, attrs), dtypes, shapes, attrs))
     else:
         fail("needs an op with --shapes, or --rows FILE")
-    synchronize = torch.cuda.synchronize if options.device.startswith("cuda") else lambda: None
+    torch.backends.cuda.matmul.allow_tf32 = False
+    clock = Clock(options.device)
     result, skipped = [], 0
-    for op, shape, call, shapes, attrs in calls:
-        run = make(op, shapes, attrs, options.device)
+    for op, shape, call, dtypes, shapes, attrs in calls:
+        run = make(op, dtypes, shapes, attrs, options.device)
         if run is None:
             skipped += 1
             continue
         with torch.no_grad():
-            numbers = measure(run, options.time_per_case, synchronize)
-        result.append({"op": op, "shape": shape, "call": call, "dtype": "f32", "device": "torch " + options.device,
+            numbers = measure(run, options.time_per_case, clock)
+        result.append({"op": op, "shape": shape, "call": call, "dtype": dtypes[0], "device": "torch " + options.device,
                        "variant": "torch", "buffers": "warm", **numbers})
     if skipped:
         print(f"torch_bench: {skipped} calls of ops that it has no counterpart of were passed over", file=sys.stderr)

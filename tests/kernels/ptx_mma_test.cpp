@@ -159,9 +159,10 @@ TEST_F(PtxMma, EveryTileAndTransposeEqualsTheReference) {
       std::set<std::vector<std::int64_t>> tiles;
       for (const Fit& fit : all) {
         const auto& p = fit.params;
-        if (!tiles.insert({p.at("rows"), p.at("columns"), p.at("fm"), p.at("fn"), p.at("bk")}).second)
+        if (!tiles.insert({p.at("rows"), p.at("columns"), p.at("fm"), p.at("fn"), p.at("bk"), p.at("async")})
+                 .second)
           continue;
-        if (!has_turn(tiles.size(), 8, turn)) continue;
+        if (!has_turn(tiles.size(), wide ? 11 : 8, turn)) continue;
         extents.insert({p.at("rows") * p.at("fm") * 16, p.at("columns") * p.at("fn") * 8});
         const Outcome outcome = run_variant(*device, *variant_, fit, call, 3);
         for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;

@@ -134,16 +134,16 @@ void ClCommandList::wait_for(WorkQueue& queue, int mark) const {
   queue.wait_for_mark(marks_.at(static_cast<std::size_t>(mark)).get(), place("mark " + std::to_string(mark)));
 }
 
-cl_int ClCommandList::enqueue_copy(const Copy& copy, cl_command_queue queue, cl_event& event) {
+cl_int ClCommandList::enqueue_copy(const Copy& copy, cl_command_queue queue, cl_event* event) {
   const auto& [from, to] = copy;
   if (from.host)
     return clEnqueueWriteBuffer(queue, to.memory, CL_FALSE, to.offset, to.bytes, from.host, 0, nullptr,
-                                &event);
+                                event);
   if (to.host)
     return clEnqueueReadBuffer(queue, from.memory, CL_FALSE, from.offset, from.bytes, to.host, 0, nullptr,
-                               &event);
+                               event);
   return clEnqueueCopyBuffer(queue, from.memory, to.memory, from.offset, to.offset, from.bytes, 0, nullptr,
-                             &event);
+                             event);
 }
 
 void ClCommandList::timestamp() {
@@ -250,19 +250,23 @@ void ClCommandList::enqueue(WorkQueue& queue) {
         times_.emplace_back(event);
         continue;
       }
+      cl_event* const wanted = queue.wants_event() ? &event : nullptr;
       if (auto* dispatch = std::get_if<Dispatch>(&command.what)) {
-        enqueue(queue, *dispatch, piece, at, &event);
+        enqueue(queue, *dispatch, piece, at, wanted);
       } else if (const auto* copy = std::get_if<Copy>(&command.what)) {
         if (copy->from.bytes == 0) continue;
-        check(enqueue_copy(*copy, queue.get(), event), at, "the copy");
+        check(enqueue_copy(*copy, queue.get(), wanted), at, "the copy");
       } else {
         const Fill& fill = std::get<Fill>(command.what);
         if (fill.to.bytes == 0) continue;
         check(clEnqueueFillBuffer(queue.get(), fill.to.memory, &fill.value, sizeof fill.value, fill.to.offset,
-                                  fill.to.bytes, 0, nullptr, &event),
+                                  fill.to.bytes, 0, nullptr, wanted),
               at, "clEnqueueFillBuffer");
       }
-      queue.add(event, std::move(at));
+      if (wanted)
+        queue.add(event, std::move(at));
+      else
+        queue.add_without_event(std::move(at));
     }
     queue.end();
   }

@@ -84,7 +84,7 @@ class ClCommandList final : public hal::CommandList {
   Range range_of(const hal::Binding& binding, const std::string& label) const;
   // The same for what must be memory of the device.
   Range device_range(const hal::Binding& binding, const std::string& label) const;
-  static cl_int enqueue_copy(const Copy& copy, cl_command_queue queue, cl_event& event);
+  static cl_int enqueue_copy(const Copy& copy, cl_command_queue queue, cl_event* event);
   void add(std::string label, double weight, std::uint32_t parts, decltype(Command::what) what);
   void cut(double budget);
   void run_host_call(const HostCall& call, WorkQueue& queue, const std::string& at) const;

@@ -15,8 +15,9 @@ namespace {
 constexpr const char* kRule = "a command that was enqueued must have run when the driver says it has";
 constexpr std::uint32_t kStamps = 1024;
 constexpr std::size_t kBounceBytes = std::size_t{16} << 20;
-// Events are looked at as often, should the driver forget to report one.
-constexpr std::chrono::milliseconds kLook{10};
+// Between two looks at an event passes a part of the time that it was waited for, within these limits: NVIDIA's driver reports
+// an event by its callback only milliseconds after its end.
+constexpr double kShortestPause = 20e-6, kLongestPause = 10e-3, kPauseOfWaited = 1.0 / 32;
 constexpr double kSecondsForLost = 1;
 // A look that took longer counts as this many seconds: the process was stopped meanwhile.
 constexpr double kLongestLook = 1;
@@ -46,9 +47,9 @@ cl_int execution_status(cl_event event, cl_int& status) {
 }  // namespace
 
 WorkQueue::WorkQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties,
-                     std::string where, std::shared_ptr<DriverMessages> messages, bool compiles_late)
-    : where_(std::move(where)), messages_(std::move(messages)) {
-  settings_.compiles_late = compiles_late;
+                     std::string where, std::shared_ptr<DriverMessages> messages, bool on_cpu)
+    : where_(std::move(where)), messages_(std::move(messages)), commands_of_event_(on_cpu ? 1 : 32) {
+  settings_.compiles_late = on_cpu;
   cl_int status = CL_SUCCESS;
   queue_ = Queue{clCreateCommandQueue(context, device, properties, &status)};
   check(status, where_, "clCreateCommandQueue");
@@ -93,12 +94,23 @@ void WorkQueue::begin(const hal::SubmissionRef& what) {
   check_alive();
   if (under_way_.size() >= kStamps / 2) wait();
   const bool was_idle = under_way_.empty();
-  under_way_.push_back({what, {}, 0, Clock::now(), was_idle});
+  under_way_.push_back({what, {}, {}, 0, Clock::now(), was_idle});
+}
+
+bool WorkQueue::wants_event() const {
+  return under_way_.back().without_event.size() + 1 >= commands_of_event_ || under_way_.back().commands.empty();
 }
 
 void WorkQueue::add(cl_event event, std::string command) {
   if (!event) lose(command, kRule, "the driver took it and made no event for it");
+  std::vector<std::string>& before = under_way_.back().without_event;
+  if (!before.empty()) command = before.front() + " to " + command;
+  before.clear();
   under_way_.back().commands.push_back({Event{event}, std::move(command)});
+}
+
+void WorkQueue::add_without_event(std::string command) {
+  under_way_.back().without_event.push_back(std::move(command));
 }
 
 void WorkQueue::end() {
@@ -134,7 +146,8 @@ WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) {
   std::unique_lock lock(signal->mutex);
   for (double waited = 0;;) {
     const Clock::time_point before = Clock::now();
-    signal->ended.wait_for(lock, kLook, [&] { return signal->done; });
+    const std::chrono::duration<double> pause(std::clamp(waited * kPauseOfWaited, kShortestPause, kLongestPause));
+    signal->ended.wait_for(lock, pause, [&] { return signal->done; });
     signal->done = false;
     lock.unlock();
     if (ended()) return Ended::yes;
@@ -233,7 +246,7 @@ void WorkQueue::check_stamps() {
 }
 
 void WorkQueue::transfer(cl_event event, const std::string& where) {
-  under_way_.push_back({{}, {}, 0, Clock::now(), under_way_.empty()});
+  under_way_.push_back({{}, {}, {}, 0, Clock::now(), under_way_.empty()});
   add(event, where);
   check_work(clFlush(queue_.get()), where, "clFlush");
   wait(under_way_.front());

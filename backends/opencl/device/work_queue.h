@@ -28,7 +28,7 @@ struct DriverMessages {
 class WorkQueue {
  public:
   WorkQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties,
-            std::string where, std::shared_ptr<DriverMessages> messages, bool compiles_late);
+            std::string where, std::shared_ptr<DriverMessages> messages, bool on_cpu);
   // Waits for what is under way, within the limit.
   ~WorkQueue();
   WorkQueue(const WorkQueue&) = delete;
@@ -38,9 +38,13 @@ class WorkQueue {
   const hal::SubmissionSettings& settings() const { return settings_; }
   bool idle() const { return under_way_.empty(); }
 
-  // Between these two the commands of one submission are enqueued; the latter writes its stamp and flushes.
+  // Between `begin` and `end` the commands of one submission are enqueued; the latter writes its stamp and flushes. Drivers on
+  // CPUs can drop a command and run the next: there every command has its event. GPUs stop at the first error, and an event
+  // costs time: there one command in 32 has one.
   void begin(const hal::SubmissionRef& what);
+  bool wants_event() const;
   void add(cl_event event, std::string command);
+  void add_without_event(std::string command);
   void end();
 
   // Waits for everything and checks that it ran. Notes the time of each submission in its log.
@@ -64,6 +68,7 @@ class WorkQueue {
   struct UnderWay {
     hal::SubmissionRef what;
     std::vector<Command> commands;
+    std::vector<std::string> without_event;  // since the last of `commands`
     std::uint32_t stamp = 0;  // 0 = none, as of transfers
     Clock::time_point submitted;
     bool was_idle = false;
@@ -86,6 +91,7 @@ class WorkQueue {
   std::string where_;
   hal::SubmissionSettings settings_ = hal::SubmissionSettings::from_environment();
   std::shared_ptr<DriverMessages> messages_;
+  std::size_t commands_of_event_;
   Queue queue_;
   Memory stamps_;  // a ring of the numbers of the last submissions
   std::uint32_t stamped_ = 0;

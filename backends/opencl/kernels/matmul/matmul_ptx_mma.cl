@@ -1,6 +1,7 @@
 // Matmul of 16-bit floats on NVIDIA's tensor cores (mma.inc). A workgroup of SUBGROUPS_M x SUBGROUPS_N warps, 32 neighbours
 // each, computes BM x BN of C, a warp MATRICES_M x MATRICES_N matrices of 16 x 8. Tiles of A and B, BK deep, go through
-// workgroup memory, which has room for two of each: while one is multiplied the next is on its way, first into registers.
+// workgroup memory, which has room for STAGES of each: while one is multiplied the next are on their way, with ASYNC by copies that
+// do not wait, else the next one in registers.
 // WIDE_A, WIDE_B: rows in device memory are multiples of eight elements. WHOLE_STEPS: K is a multiple of BK.
 //
 // A tile lies as its matrix does in device memory, in chunks of eight neighbours, which is also what a lane loads and stores and
@@ -21,7 +22,7 @@
 // At the end 16 rows of each warp's sums stand in the tiles' place; the padding puts them into different banks.
 #define PATCH_ROW (WARP_N + 8)
 #define PATCH_CHUNKS (SUBGROUPS_M * SUBGROUPS_N * 16 * PATCH_ROW / 4)
-#define TILE_CHUNKS (2 * (CHUNKS_A + CHUNKS_B))
+#define TILE_CHUNKS (STAGES * (CHUNKS_A + CHUNKS_B))
 #define SHARED(X) X(uint4, tiles, (TILE_CHUNKS > PATCH_CHUNKS ? TILE_CHUNKS : PATCH_CHUNKS)) MMA_SHARED(X)
 
 // The number of chunks in a row of a tile of `rows` rows or columns, and the place of one. Those of rows eight further are as
@@ -62,6 +63,26 @@ FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, b
   {                                                                                                                    \
     __local uint4 *own = (tile) + PLACE(LOCAL_ID(0) / WIDTH(along_k, rows), LOCAL_ID(0) % WIDTH(along_k, rows), WIDTH(along_k, rows)); \
     EACH(e, (rows) * BK / 8) own[e * WG_X] = next[e];                                                                  \
+  }
+// The same by copies that do not wait; rows in device memory are multiples of eight elements.
+#define COPY_TILE(at, from, along_k, rows, first, end, k_at, stride)                                                  \
+  {                                                                                                                   \
+    const uint own = 16u * PLACE(LOCAL_ID(0) / WIDTH(along_k, rows), LOCAL_ID(0) % WIDTH(along_k, rows), WIDTH(along_k, rows)); \
+    EACH(e, (rows) * BK / 8) {                                                                                        \
+      const int row = LOCAL_ID(0) / WIDTH(along_k, rows) + e * (WG_X / WIDTH(along_k, rows));                         \
+      const int column = LOCAL_ID(0) % WIDTH(along_k, rows) * 8;                                                      \
+      const bool inside = WHOLE_STEPS || ((along_k) ? (k_at) + column : (k_at) + row) < k_last;                       \
+      __global const ushort *source =                                                                                 \
+          (along_k) ? from + IMIN((first) + row, (end) - 1) * (stride) + (inside ? (k_at) + column : 0)               \
+                    : from + (inside ? (k_at) + row : 0) * (stride) + IMIN((first) + column, (end) - 8);              \
+      COPY_ASYNC(tiles, (at) + own + 16u * (uint)(e * WG_X), (__global const uint4 *)source, inside)                  \
+    }                                                                                                                 \
+  }
+#define COPY_STAGE(stage, k_at)                                                                                       \
+  {                                                                                                                   \
+    const uint at_tile = MMA_ADDRESS(tiles) + 16u * (uint)((stage) * (CHUNKS_A + CHUNKS_B));                          \
+    COPY_TILE(at_tile, a, !TRANS_A, BM, m0, m, k_at, TRANS_A ? m : k)                                                  \
+    COPY_TILE(at_tile + 16u * CHUNKS_A, b, TRANS_B, BN, n0, n, k_at, TRANS_B ? k : n)                                  \
   }
 #define FETCH(k_at)                                                               \
   FETCH_TILE(next_a, a, !TRANS_A, WIDE_A, BM, m0, m, k_at, TRANS_A ? m : k)            \
@@ -107,17 +128,34 @@ KERNEL_BEGIN
   uint at_a[PLACES_A], at_b[PLACES_B];
   UNROLL for (int q = 0; q < PLACES_A; ++q) at_a[q] = MMA_ADDRESS(tiles) + 16 * OWN_A(q);
   UNROLL for (int q = 0; q < PLACES_B; ++q) at_b[q] = MMA_ADDRESS(tiles) + 16 * (CHUNKS_A + OWN_B(q));
-  uint4 next_a[ITEMS(CHUNKS_A)], next_b[ITEMS(CHUNKS_B)];
   float sums[MATRICES_M * MATRICES_N * 4];
   UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N * 4; ++e) sums[e] = 0.0f;
+  int stage = 0;
+#if ASYNC
+  UNROLL for (int s = 0; s < STAGES - 1; ++s) {
+    if (k_first + s * BK < k_last) COPY_STAGE(s, k_first + s * BK)
+    COPIES_END()
+  }
+#else
+  uint4 next_a[ITEMS(CHUNKS_A)], next_b[ITEMS(CHUNKS_B)];
   FETCH(k_first)
   PUT(0)
   BARRIER();
-  int stage = 0;
+#endif
   for (int k0 = k_first; k0 < k_last; k0 += BK) {
+#if ASYNC
+    // Behind the barrier every invocation's copies of this tile have arrived, and nobody reads the tile before it any more, whose
+    // place the next copies take.
+    WAIT_FOR_COPIES(STAGES - 2)
+    BARRIER();
+    const int k_next = k0 + (STAGES - 1) * BK;
+    if (k_next < k_last) COPY_STAGE(stage == 0 ? STAGES - 1 : stage - 1, k_next)
+    COPIES_END()
+#else
     // The last step fetches once more what nobody reads, which costs less than a branch in every step.
     const int k_next = WHOLE_STEPS ? IMIN(k0 + BK, k_last - BK) : k0 + BK;
     FETCH(k_next)
+#endif
     const uint tile = stage * (CHUNKS_A + CHUNKS_B) * 16;
     UNROLL for (int s = 0; s < BK / 16; ++s) {
       uint y[MATRICES_N * 2];
@@ -129,10 +167,12 @@ KERNEL_BEGIN
           MMA(sums + (i * MATRICES_N + j) * 4, x[0], x[1], x[2], x[3], y[2 * j], y[2 * j + 1])
       }
     }
+    stage = stage == STAGES - 1 ? 0 : stage + 1;
+#if !ASYNC
     // Who still reads the other tiles has not passed the last barrier.
-    stage ^= 1;
     PUT(stage)
     BARRIER();
+#endif
   }
   // Neighbours in C are neighbouring lanes' work: whole lines are written.
   __local float *patch = (__local float *)tiles + warp * 16 * PATCH_ROW;

@@ -1,5 +1,6 @@
 // Matmul of 16-bit floats on NVIDIA's tensor cores, by PTX within OpenCL C.
 #include <algorithm>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -17,19 +18,20 @@ using kernels::MatmulDims;
 using simt::MatrixTile;
 
 constexpr std::int64_t kWarp = 32;
+// A tile that is multiplied and one whose words stand in registers meanwhile.
 constexpr std::int64_t kStages = 2;
 
 hal::MatrixShape shape_of(hal::DType in) { return {16, 8, 16, in, hal::DType::f32}; }
 
-// The tiles of A and B twice; in their place, at the end, 16 rows of each warp's sums (see
-// matmul_ptx_mma.cl).
-std::int64_t shared_bytes(const MatrixTile& tile) {
+// `stages` tiles of A and B; in their place, at the end, 16 rows of each warp's sums (see matmul_ptx_mma.cl).
+std::int64_t shared_bytes(const MatrixTile& tile, std::int64_t stages) {
   const std::int64_t warps = tile.rows * tile.columns;
-  return std::max(2 * kStages * (tile.bm() + tile.bn()) * tile.bk, 4 * warps * 16 * (8 * tile.fn + 8));
+  return std::max(2 * stages * (tile.bm() + tile.bn()) * tile.bk, 4 * warps * 16 * (8 * tile.fn + 8));
 }
 
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
-  std::vector<MatrixTile> all = simt::matrix_tiles(target, shape_of(in), kWarp, shared_bytes);
+  std::vector<MatrixTile> all = simt::matrix_tiles(
+      target, shape_of(in), kWarp, [](const MatrixTile& tile) { return shared_bytes(tile, kStages); });
   std::erase_if(all, [](const MatrixTile& tile) {
     // A load gives a warp 16 columns of B; a round of stores fills eight rows of a tile at least (see PLACE). Tiles of 16 rows
     // would read B too often.
@@ -56,13 +58,25 @@ std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& targe
   return simt::unsupported_size(call);
 }
 
+// Whether copies of 16 bytes that do not wait can bring the operands.
+bool rows_are_wide(const MatmulDims& d) {
+  return (d.trans_a ? d.m : d.k) % 8 == 0 && (d.trans_b ? d.k : d.n) % 8 == 0;
+}
+
+// "async": the number of tiles that such copies bring at a time; 0 = they come through registers.
+std::map<std::string, std::int64_t> params_of(const MatrixTile& tile, std::int64_t async) {
+  std::map<std::string, std::int64_t> params = tile.params();
+  params["async"] = async;
+  return params;
+}
+
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported_dtype(call, target); !reason.empty())
     return Fit::no(std::move(reason));
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType in = call.inputs[0].dtype;
   if (const auto tile = simt::best_tile(tiles(target, in), target, d.m, d.n, d.g))
-    return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
+    return simt::fit_product(params_of(*tile, 0), d, target, simt::product_tiles(*tile, d));
   return Fit::no(simt::unsupported_tiles(target, shape_of(in)));
 }
 
@@ -71,8 +85,11 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   if (!unsupported_dtype(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
   for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
-    for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
-      result.push_back(std::move(fit));
+    for (const std::int64_t async : {0, 2, 3}) {
+      if (async > 0 && (!rows_are_wide(d) || shared_bytes(tile, async) > target.limits.max_local_bytes)) continue;
+      for (Fit& fit : simt::product_alternatives(params_of(tile, async), d, target, simt::product_tiles(tile, d)))
+        result.push_back(std::move(fit));
+    }
   return result;
 }
 
@@ -80,9 +97,13 @@ void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const hal::DType in = args.call.inputs[0].dtype;
   const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
+  const auto found = args.choice.params.find("async");
+  const std::int64_t async = found == args.choice.params.end() ? 0 : found->second;
   simt::launch_product(args, d, tile,
                        {.kernel = "matmul_ptx_mma",
                         .defines = {simt::define("AB_TYPE", simt::dtype_code(in)),
+                                    simt::define("ASYNC", async > 0),
+                                    simt::define("STAGES", async > 0 ? async : kStages),
                                     simt::define("WHOLE_STEPS", d.k % tile.bk == 0)}});
 }
 
