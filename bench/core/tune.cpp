@@ -6,6 +6,8 @@
 #include <iterator>
 #include <memory>
 #include <random>
+#include <span>
+#include <thread>
 #include <utility>
 
 #include "bench/core/report.h"
@@ -16,6 +18,7 @@
 #include "bench/measure/statistics.h"
 #include "hal/error.h"
 #include "trainer/execute/candidates.h"
+#include "trainer/execute/commands_of.h"
 #include "trainer/execute/rank_candidates.h"
 
 namespace meshloom::bench {
@@ -50,6 +53,26 @@ std::vector<Challenger> challengers(const hal::Device& device, const kernels::Ca
 std::string checked(const Checker& checker, Subject& subject) {
   const CheckResult result = checker.check(subject.outputs(0));
   return result.state == CheckResult::State::wrong ? "wrong: " + result.problem : "";
+}
+
+kernels::Choice choice_of(const Challenger& one) {
+  return {one.variant, one.fit.params, one.fit.workspace_bytes, 0};
+}
+
+// Compiles the kernels of challengers on all cores. What does not compile says so when it is tried.
+void load_together(hal::Device& device, const Workload& workload, std::span<const Challenger> challengers) {
+  std::vector<hal::ExecutableSpec> kernels;
+  for (const Challenger& one : challengers) try {
+      for (hal::ExecutableSpec& kernel : trainer::kernels_of(workload.view(), choice_of(one), device.info()))
+        kernels.push_back(std::move(kernel));
+    } catch (const std::exception&) {
+    }
+  try {
+    device.load_all(kernels);
+  } catch (const hal::DeviceLost&) {
+    throw;
+  } catch (const std::exception&) {
+  }
 }
 
 // The search for the fastest variant of one call.
@@ -112,8 +135,7 @@ class Search {
 
  private:
   std::unique_ptr<Subject> subject(const Challenger& other) {
-    return device_subject(device_, workload_, {other.variant, other.fit.params, other.fit.workspace_bytes, 0},
-                          inputs_, 1);
+    return device_subject(device_, workload_, choice_of(other), inputs_, 1);
   }
   static double fastest(const Samples& samples) {
     return *std::min_element(samples.seconds.begin(), samples.seconds.end());
@@ -189,7 +211,9 @@ std::vector<TuningResult> tune(hal::Device& device, const kernels::Catalog& cata
     try {
       Search search(device, catalog, *workload, options);
       search.time_standard(share(0.2));
-      for (const Challenger& other : others) {
+      const std::size_t together = std::max(1u, std::thread::hardware_concurrency());
+      for (std::size_t i = 0; i < others.size(); ++i) {
+        const Challenger& other = others[i];
         if (options.progress)
           options.progress(done, measurements,
                            fmt::format("{} {} {}", workload->contract->name, workload->shape, other.name));
@@ -198,6 +222,9 @@ std::vector<TuningResult> tune(hal::Device& device, const kernels::Catalog& cata
           ++result.untried;
           continue;
         }
+        if (i % together == 0 && trainer::has_submissions(device.info()))
+          load_together(device, *workload,
+                        std::span(others).subspan(i, std::min(together, others.size() - i)));
         try {
           search.challenge(other, share(1), result);
         } catch (const hal::DeviceLost&) {

@@ -13,7 +13,7 @@ namespace {
 
 class PlannedBuffer : public hal::Buffer {
  public:
-  explicit PlannedBuffer(const Block& block) : Buffer(block.bytes, block.label) {}
+  PlannedBuffer(std::int64_t bytes, const std::string& label) : Buffer(bytes, label) {}
 };
 
 class PlannedExecutable : public hal::Executable {
@@ -91,12 +91,32 @@ class PlannedDevice : public hal::Device {
 
 }  // namespace
 
+std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const kernels::Choice& choice,
+                                            const hal::DeviceInfo& device) {
+  ProgramCommands commands;
+  PlannedDevice planned(device, commands);
+  PlannedList list(commands);
+  std::vector<std::unique_ptr<hal::Buffer>> buffers;
+  const auto bind = [&](std::int64_t bytes, hal::Access access) {
+    const std::int64_t whole_words = std::max<std::int64_t>((bytes + 3) / 4 * 4, 4);
+    buffers.push_back(std::make_unique<PlannedBuffer>(whole_words, std::string(call.op)));
+    return hal::Binding{buffers.back().get(), 0, bytes, access};
+  };
+  std::vector<hal::Binding> inputs, outputs;
+  for (const kernels::TensorType& type : call.inputs) inputs.push_back(bind(type.bytes(), hal::Access::read));
+  for (const kernels::TensorType& type : call.outputs) outputs.push_back(bind(type.bytes(), hal::Access::write));
+  hal::Binding workspace;
+  if (choice.workspace_bytes > 0) workspace = bind(choice.workspace_bytes, hal::Access::read_write);
+  choice.variant->record({call, choice, planned, list, inputs, outputs, workspace, std::string(call.op)});
+  return commands.kernels;
+}
+
 ProgramCommands commands_of(const PlannedProgram& planned, const kernels::Catalog& catalog,
                             const std::vector<Block>& blocks, const hal::DeviceInfo& info) {
   ProgramCommands commands;
   PlannedDevice device(info, commands);
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
-  for (const Block& block : blocks) buffers.push_back(std::make_unique<PlannedBuffer>(block));
+  for (const Block& block : blocks) buffers.push_back(std::make_unique<PlannedBuffer>(block.bytes, block.label));
   PlannedList list(commands);
   lower(planned, catalog, buffers, device, list);
   list.finish();

@@ -19,6 +19,10 @@ struct ProgramCommands {
   std::vector<std::string> labels;           // of the commands
 };
 
+// The kernels of one call run by `choice`, each once.
+std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const kernels::Choice& choice,
+                                            const hal::DeviceInfo& device);
+
 // `blocks` are those of the plan where the program runs, `device` the one that it was composed for.
 ProgramCommands commands_of(const PlannedProgram& planned, const kernels::Catalog& catalog,
                             const std::vector<Block>& blocks, const hal::DeviceInfo& device);
