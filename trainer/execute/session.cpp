@@ -363,6 +363,17 @@ void Session::read(const std::string& name, std::span<std::byte> data) {
   if (wide) hal::widen(plan_.persistent_types.at(name).dtype, stored, data);
 }
 
+void Session::read_first(const std::string& name, std::span<std::byte> data) {
+  const Placement* place = on_device(name);
+  if (!place)
+    throw hal::Error("session, value '" + name + "'", "must be on the device for its first bytes to be read");
+  if (const std::int64_t bytes = plan_.persistent_types.at(name).bytes();
+      data.size() > static_cast<std::size_t>(bytes))
+    throw hal::Error("session, value '" + name + "'", "has " + std::to_string(bytes) + " bytes",
+                     "a read of " + std::to_string(data.size()));
+  device_.read(buffer(*place), place->offset, data);
+}
+
 void Session::run(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
     run_parts();

@@ -48,6 +48,8 @@ class Session {
   // Of a value that is divided among ranks, data of the size of the whole is cut to this rank's part, and `data` of that size
   // receives the parts of all ranks: rank 0 calls it, and the others send().
   void read(const std::string& name, std::span<std::byte> data);
+  // The first bytes of a value on the device, as it is stored; not of one that is divided.
+  void read_first(const std::string& name, std::span<std::byte> data);
   // Sends this rank's part of a divided value to rank 0, where it is read.
   void send(const std::string& name);
   // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. What is copied

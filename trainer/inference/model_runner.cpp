@@ -159,9 +159,10 @@ std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
     return {};
   }
   const auto width = static_cast<std::size_t>(vocabulary_);
-  logits_.resize(static_cast<std::size_t>(program->rows) * width);
-  session_->read(program->logits, std::as_writable_bytes(std::span(logits_)));
-  return std::span(logits_).first(wanted * width);
+  logits_.resize(std::max(logits_.size(), wanted * width));
+  const std::span<float> rows = std::span(logits_).first(wanted * width);
+  session_->read_first(program->logits, std::as_writable_bytes(rows));
+  return rows;
 }
 
 }  // namespace meshloom::trainer
