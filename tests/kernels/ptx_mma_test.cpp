@@ -1,5 +1,4 @@
-// The kernel for NVIDIA's tensor cores on any OpenCL device: its one instruction is put together by hand
-// (mma.inc), everything else runs as there.
+// Matmul on NVIDIA's tensor cores, on any OpenCL device (pretender.h).
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,11 +10,11 @@
 
 #include "hal/registry.h"
 #include "hal/wrappers/checked_device.h"
-#include "hal/wrappers/forwarding_device.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/self_test.h"
 #include "tests/kernels/harness.h"
+#include "tests/kernels/pretender.h"
 
 namespace meshloom::tests {
 namespace {
@@ -29,45 +28,17 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-// Says that it is an NVIDIA GPU.
-void pretend(hal::DeviceInfo& info) {
-  info.is_cpu = false;
-  info.vendor = "NVIDIA Corporation";
-  info.profile = hal::find_profile("h100");
-  info.limits.subgroup = 32;
-  info.limits.max_local_bytes = 48 << 10;
-  info.limits.max_workgroup = 1024;
-  info.limits.matrix_shapes = {{16, 8, 16, DType::bf16, DType::f32}, {16, 8, 16, DType::f16, DType::f32}};
+// AB_TYPE, TRANS_A and TRANS_B of the kernels loaded.
+std::set<std::string> operands(const Pretender& device) {
+  std::set<std::string> seen;
+  for (const hal::ExecutableSpec& spec : device.loaded()) {
+    std::string values;
+    for (const hal::Define& item : spec.defines)
+      if (item.name == "AB_TYPE" || item.name.starts_with("TRANS_")) values += item.value;
+    if (spec.kernel == "matmul_ptx_mma") seen.insert(values);
+  }
+  return seen;
 }
-
-// A device that pretends, and makes the instruction by hand as `by_hand` says; 0: leaves it as it is.
-class Pretender : public hal::ForwardingDevice {
- public:
-  Pretender(std::unique_ptr<hal::Device> inner, int by_hand)
-      : ForwardingDevice(std::move(inner)), by_hand_(by_hand) {
-    pretend(info_);
-  }
-
-  std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& wanted) override {
-    hal::ExecutableSpec spec = wanted;
-    if (spec.kernel == "matmul_ptx_mma") {
-      std::string seen;
-      for (const hal::Define& item : spec.defines) {
-        EXPECT_NE(item.name, "MMA_BY_HAND") << "is for tests alone";
-        if (item.name == "AB_TYPE" || item.name.starts_with("TRANS_")) seen += item.value;
-      }
-      seen_.insert(seen);
-      if (by_hand_ > 0) spec.defines.push_back({"MMA_BY_HAND", std::to_string(by_hand_)});
-    }
-    return ForwardingDevice::load(spec);
-  }
-  // AB_TYPE, TRANS_A and TRANS_B of the kernels loaded.
-  const std::set<std::string>& seen() const { return seen_; }
-
- private:
-  int by_hand_;
-  std::set<std::string> seen_;
-};
 
 class PtxMma : public testing::Test {
  protected:
@@ -193,7 +164,7 @@ TEST_F(PtxMma, ProofsTellRightFromWrong) {
   EXPECT_EQ(right.info().self_test_results.at("matmul ptx_mma"), "");
   for (const char* dtype : {"1", "2"})
     for (const char* transposes : {"0.", "1.", ".0", ".1"})
-      EXPECT_THAT(right.seen(), Contains(testing::MatchesRegex(std::string(dtype) + transposes)));
+      EXPECT_THAT(operands(right), Contains(testing::MatchesRegex(std::string(dtype) + transposes)));
 
   Pretender wrong(registry_.open(id_), 2);
   const auto found = kernels::SelfTest{hal::DiskCache("")}.run(wrong, catalog_);
