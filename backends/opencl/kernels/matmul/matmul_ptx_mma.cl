@@ -75,7 +75,7 @@ FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, b
       __global const ushort *source =                                                                                 \
           (along_k) ? from + IMIN((first) + row, (end) - 1) * (stride) + (inside ? (k_at) + column : 0)               \
                     : from + (inside ? (k_at) + row : 0) * (stride) + IMIN((first) + column, (end) - 8);              \
-      COPY_ASYNC(tiles, (at) + own + 16u * (uint)(e * WG_X), (__global const uint4 *)source, inside)                  \
+      COPY_OR_ZERO_ASYNC(tiles, (at) + own + 16u * (uint)(e * WG_X), (__global const uint4 *)source, inside)                  \
     }                                                                                                                 \
   }
 #define COPY_STAGE(stage, k_at)                                                                                       \
@@ -146,7 +146,7 @@ KERNEL_BEGIN
 #if ASYNC
     // Behind the barrier every invocation's copies of this tile have arrived, and nobody reads the tile before it any more, whose
     // place the next copies take.
-    WAIT_FOR_COPIES(STAGES - 2)
+    WAIT_FOR_COPIES_BUT(STAGES - 2)
     BARRIER();
     const int k_next = k0 + (STAGES - 1) * BK;
     if (k_next < k_last) COPY_STAGE(stage == 0 ? STAGES - 1 : stage - 1, k_next)
