@@ -1,0 +1,130 @@
+// Attention forward of 16-bit floats on NVIDIA's tensor cores: a workgroup takes OWN_ROWS query rows of one head and streams
+// tiles of BC keys past them with an online softmax. There is room for two tiles of keys and values: while one is multiplied
+// the next is on its way.
+// Source: Dao, FlashAttention-2 (2023), algorithm 1.
+#if BIAS
+#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
+  X(4, R, float, bias) X(5, W, uint16_t, o) X(6, W, float, lse)
+#else
+#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
+  X(4, W, uint16_t, o) X(5, W, float, lse)
+#endif
+// blocks: of query rows per head; items: batch x heads x blocks
+#define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
+  X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
+#include "attention_mma.inc"
+#define TILE_WORDS (BC * (STRIDE(DP) + STRIDE(DVP)))
+#define VALUES (BC * STRIDE(DP))  // of a tile, behind its keys
+// Queries go through the second tile's place, if they fit, on their way to registers; else through both.
+#define OWN_FITS (OWN_ROWS * STRIDE(DP) <= TILE_WORDS)
+#define OWN_AT (OWN_FITS ? TILE_WORDS : 0)
+#define SHARED(X) \
+  X(uint4, memory, (LARGER(2 * TILE_WORDS, OWN_ROWS * LARGER(STRIDE(DP), STRIDE(DVP))))) MMA_SHARED(X)
+#define COPY_TILE(at, from)                                                               \
+  COPY_ROWS(at, BC, k, base_k, from, t_len, DP, D, kv_heads * D)                          \
+  COPY_ROWS((at) + VALUES, BC, v, base_v, from, t_len, DVP, DV, kv_heads * DV)
+// Scores are numbers of log2 as soon as they are multiplied by `factor`. Without options that waits for the exponent.
+#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0 || !POSITIVE_SCALE)
+
+KERNEL_BEGIN
+  int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
+  if (item < items) {
+    DECLARE_LANE
+    // Under a causal mask the last rows take longest: they begin first.
+    int first = (blocks - 1 - item % blocks) * OWN_ROWS;
+    int count = IMIN(OWN_ROWS, s_len - first);
+    int head = item / blocks % heads;
+    int batch = item / blocks / heads;
+    int group = head / (heads / kv_heads);
+    const float scale_log2 = scale * LOG2_E;
+    const float factor = LOGITS ? 1.0f : scale_log2;
+    DECODE_EXTRAS(items / blocks / heads, batch)
+    DECODE_HEAD
+    int begin = IMIN(IMAX(first + offset - left, 0), t_len);
+    int last = IMIN(first + count + offset + right, t_len);
+    if (prefix > 0) {
+      last = begin < last ? IMAX(last, prefix) : prefix;
+      begin = 0;
+    }
+    ALIGN_TO_STEPS(begin)
+    const int base_q = (batch * s_len * heads + head) * D;
+    const int base_k = (batch * t_len * kv_heads + group) * D;
+    const int base_v = (batch * t_len * kv_heads + group) * DV;
+    int tile = begin;
+    SKIP_KEYS(tile, last)
+    COPY_ROWS(OWN_AT, OWN_ROWS, q, base_q, first, s_len, DP, D, heads * D)
+    CLEAR_ROWS(OWN_AT, OWN_ROWS, DP, D)
+    if (OWN_FITS && tile < last) { COPY_TILE(0, tile) }
+    WAIT_FOR_COPIES()
+    BARRIER();
+    uint own[OWN_WORDS(DP)];
+    LOAD_OWN(own, OWN_AT, DP)
+    BARRIER();
+    if (!OWN_FITS && tile < last) { COPY_TILE(0, tile) }
+    CLEAR_ROWS(0, BC, DP, D)
+    CLEAR_ROWS(TILE_WORDS, BC, DP, D)
+
+    // Of the lane's rows: the largest score so far, and of the sum of the probabilities what the lane's own keys add.
+    float row_max[2 * ROW_MATRICES], row_sum[2 * ROW_MATRICES];
+    int segment[2 * ROW_MATRICES];
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+      row_max[r] = HAS(SINK) ? NUMBER_AT(sink_at + head) * LOG2_E / factor : MASKED_SCORE;
+      row_sum[r] = HAS(SINK) && lane % 4 == 0 ? P_SCALE : 0.0f;
+      segment[r] = HAS_SEGMENTS ? QUERY_SEGMENT(first + OWN_ROW(r / 2, r % 2 * 2)) : 0;
+    }
+    float sums[SUMS(DVP)];
+    UNROLL for (int e = 0; e < SUMS(DVP); ++e) sums[e] = 0.0f;
+    int at = 0;
+    while (tile < last) {
+      WAIT_FOR_COPIES()
+      // Behind it the tile is whole, and nobody reads the other one any more.
+      BARRIER();
+      int next_tile = tile + BC;
+      SKIP_KEYS(next_tile, last)
+      if (next_tile < last) { COPY_TILE(TILE_WORDS - at, next_tile) }
+      float x[SCORES];
+      UNROLL for (int e = 0; e < SCORES; ++e) x[e] = 0.0f;
+      ADD_SCORES(x, own, at, DP)
+      if (LOGITS) {
+        FOR_EACH_SCORE(m, n, e) {
+          float softcap_grad;
+          LOGIT(x[SCORE(m, n, e)], softcap_grad, first + OWN_ROW(m, e), tile + COLUMN(n, e))
+        }
+      }
+      if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(x, tile, MASKED_SCORE) }
+      float next_max[2 * ROW_MATRICES];
+      UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) next_max[r] = row_max[r];
+      FOR_EACH_SCORE(m, n, e) next_max[m * 2 + e / 2] = FMAX(next_max[m * 2 + e / 2], x[SCORE(m, n, e)]);
+      OVER_QUADS(next_max, FMAX)
+      float base[2 * ROW_MATRICES], rescale[2 * ROW_MATRICES];
+      UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+        // For a row that has seen no key so far, so that its probabilities are 0.
+        base[r] = next_max[r] > 0.5f * MASKED_SCORE ? next_max[r] * factor : 0.0f;
+        EXP2(rescale[r], MAD(row_max[r], factor, -base[r]))
+        row_max[r] = next_max[r];
+        row_sum[r] *= rescale[r];
+        base[r] -= LOG2_P_SCALE;
+      }
+      FOR_EACH_SCORE(m, n, e) {
+        EXP2(x[SCORE(m, n, e)], MAD(x[SCORE(m, n, e)], factor, -base[m * 2 + e / 2]))
+        row_sum[m * 2 + e / 2] += x[SCORE(m, n, e)];
+      }
+      UNROLL for (int m = 0; m < ROW_MATRICES; ++m)
+        UNROLL for (int n = 0; n < DVP / 8; ++n)
+          UNROLL for (int e = 0; e < 4; ++e) sums[SUM(DVP, m, n, e)] *= rescale[m * 2 + e / 2];
+      ADD_WEIGHTED(sums, x, at + VALUES, DVP)
+      tile = next_tile;
+      at = TILE_WORDS - at;
+    }
+    OVER_QUADS(row_sum, SUM_OF_TWO)
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+      int i = first + OWN_ROW(r / 2, r % 2 * 2);
+      // A row that saw no key at all is 0.
+      if (lane % 4 == 0 && i < s_len)
+        STORE(lse, (batch * heads + head) * s_len + i,
+              row_sum[r] > 0.0f ? (row_max[r] * factor + log2(row_sum[r]) - LOG2_P_SCALE) * LN_2 : -INFINITY_F);
+      row_sum[r] = row_sum[r] > 0.0f ? 1.0f / row_sum[r] : 0.0f;
+    }
+    WRITE_SUMS(sums, o, DVP, DV, s_len, heads, head, row_sum)
+  }
+KERNEL_END
