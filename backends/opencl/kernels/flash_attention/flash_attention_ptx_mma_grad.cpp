@@ -21,9 +21,8 @@ using kernels::Fit;
 
 constexpr std::int64_t kWarp = 32;
 constexpr std::int64_t kRows = 16;  // of a matrix
-// Registers of an invocation: for the sums, and for these and own rows, beside which there is room for the rest.
-constexpr std::int64_t kMaxSums = 128;
-constexpr std::int64_t kMaxHeld = 160;
+// Registers of an invocation for sums and own rows, beside which there is room for the rest.
+constexpr std::int64_t kMaxHeld = 192;
 
 enum class Kernel { dq, dkv };
 
@@ -40,20 +39,12 @@ struct Tile {
     return matrices * (padded(d.d) + (kernel == Kernel::dkv ? padded(d.dv) : 0)) / 2;
   }
   std::int64_t held(std::int64_t features) const { return matrices * padded(features) / 4; }
-  // Whether the own rows of q or k stay in registers, and those of dO or v too.
-  bool holds_x(const AttentionDims& d, Kernel kernel) const {
-    return sums(d, kernel) + held(d.d) <= kMaxHeld;
-  }
-  bool holds_y(const AttentionDims& d, Kernel kernel) const {
-    return sums(d, kernel) + held(d.d) + held(d.dv) <= kMaxHeld;
-  }
   // As flash_attention_grad_ptx_mma.cl lays out its memory, in chunks of 16 bytes.
   std::int64_t shared_bytes(const AttentionDims& d, Kernel kernel) const {
     const auto stride = [](std::int64_t features) { return padded(features) / 8 | 1; };
-    std::int64_t chunks = 2 * streamed * (stride(d.d) + stride(d.dv));
-    if (kernel == Kernel::dkv) chunks += streamed;
-    chunks += (holds_x(d, kernel) ? 0 : rows() * stride(d.d)) + (holds_y(d, kernel) ? 0 : rows() * stride(d.dv));
-    return 16 * chunks;
+    const std::int64_t x = stride(d.d), y = stride(d.dv);
+    const std::int64_t tile = streamed * (x + y) + (kernel == Kernel::dkv ? streamed / 2 : 0);
+    return 16 * std::max(2 * tile, rows() * std::max(x, y));
   }
   std::map<std::string, std::int64_t> params() const {
     return {{"warps", warps}, {"matrices", matrices}, {"streamed", streamed}};
@@ -70,13 +61,17 @@ std::string unsupported_call(const CallView& call, const hal::DeviceInfo& target
   const std::vector<hal::MatrixShape>& shapes = target.limits.matrix_shapes;
   if (std::find(shapes.begin(), shapes.end(), hal::MatrixShape{16, 8, 16, in, hal::DType::f32}) == shapes.end())
     return "needs an NVIDIA device of compute capability 8.0 or more; this one is " + target.name;
-  if (attention_dims(call).rng_state >= 0) return "drops no probabilities";
+  const AttentionDims d = attention_dims(call);
+  if (d.rng_state >= 0) return "drops no probabilities";
+  for (const std::int64_t features : {d.d, d.dv})
+    if (features % 8 != 0)
+      return "loads eight features at a time, which heads of " + std::to_string(features) + " are no multiple of";
   return simt::unsupported_attention_size(call);
 }
 
 std::string unsupported_tile(const Tile& tile, const AttentionDims& d, const hal::DeviceInfo& target) {
   const std::string heads = "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) + " features do not fit the ";
-  if (tile.sums(d, Kernel::dkv) > kMaxSums) return heads + "registers of a warp";
+  if (tile.sums(d, Kernel::dkv) + tile.held(d.d) + tile.held(d.dv) > kMaxHeld) return heads + "registers of a warp";
   const std::int64_t bytes = std::max(tile.shared_bytes(d, Kernel::dq), tile.shared_bytes(d, Kernel::dkv));
   if (bytes > simt::workgroup_bytes(target))
     return heads + std::to_string(simt::workgroup_bytes(target)) + " bytes of workgroup memory";
@@ -129,14 +124,13 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, Kernel ke
   simt::Launch command{.kernel = "flash_attention_grad_ptx_mma",
                        .defines = {simt::define("COMPUTE_DKV", dkv),
                                    simt::define("AB_TYPE", simt::dtype_code(args.call.inputs[0].dtype)),
-                                   simt::define("MATRICES", tile.matrices),
+                                   simt::define("ROW_MATRICES", tile.matrices),
+                                   simt::define("WARPS", tile.warps),
                                    simt::define("BC", tile.streamed),
                                    simt::define("D", d.d),
                                    simt::define("DV", d.dv),
                                    simt::define("DP", padded(d.d)),
                                    simt::define("DVP", padded(d.dv)),
-                                   simt::define("OWN_X_HELD", tile.holds_x(d, kernel)),
-                                   simt::define("OWN_Y_HELD", tile.holds_y(d, kernel)),
                                    simt::define("PARTS", 2),
                                    simt::define("PRESENT", simt::present_options(d)),
                                    {"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"}},
