@@ -3,17 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
-#include "hal/registry.h"
-#include "hal/wrappers/checked_device.h"
-#include "kernels/core/catalog.h"
-#include "kernels/core/rng.h"
-#include "tests/kernels/harness.h"
-#include "tests/kernels/pretender.h"
+#include "tests/kernels/on_tensor_cores.h"
 
 namespace meshloom::tests {
 namespace {
@@ -50,82 +42,43 @@ Case case_of(const Call& call, DType dtype) {
   return test;
 }
 
-class AttentionPtxMmaGrad : public testing::Test {
+class AttentionPtxMmaGrad : public OnTensorCores {
  protected:
-  // The largest tile's, and what the instructions take by hand.
-  static constexpr std::int64_t kLocalBytes = 56 << 10;
+  AttentionPtxMmaGrad() : OnTensorCores(kOp) {}
 
-  void SetUp() override {
-    kernels::add_contracts(catalog_);
-    register_backends(registry_, catalog_);
-    variant_ = catalog_.find(kOp, "opencl", "ptx_mma");
-    if (!variant_) GTEST_SKIP() << "not built";
-    for (const hal::BackendDevices& found : registry_.enumerate())
-      if (found.backend == "opencl")
-        for (const hal::DeviceInfo& info : found.devices)
-          if (id_.empty() && info.limits.max_workgroup >= 256 && info.limits.max_local_bytes >= kLocalBytes)
-            id_ = info.id;
-    if (id_.empty())
-      GTEST_SKIP() << "no OpenCL device with workgroups of 256 and " << kLocalBytes << " bytes";
-  }
-
-  std::unique_ptr<hal::Device> open(int by_hand = 1) const {
-    return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand));
-  }
   Fit fit(const hal::Device& device, const Case& test) const {
     return variant_->fit(CaseCall(catalog_, kOp, test).view(), device.info());
   }
-  Outcome run(hal::Device& device, const Case& test, const Fit& fit, std::uint64_t seed) const {
-    return run_variant(device, *variant_, fit, CaseCall(catalog_, kOp, test), seed);
-  }
   // Holds the call to the reference, unless it is one of those that the variant refuses.
-  void expect_right(hal::Device& device, const Case& test, std::uint64_t seed) const {
+  void expect_right_or_refused(hal::Device& device, const Case& test, std::uint64_t seed) const {
     const Fit answer = fit(device, test);
-    if (!answer.ok) {
-      EXPECT_TRUE(is_refused(test)) << test.name << ": " << answer.reason;
-      return;
-    }
-    const Outcome outcome = run(device, test, answer, seed);
-    EXPECT_TRUE(outcome.ran) << test.name << ": " << outcome.refusal;
-    for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+    EXPECT_EQ(answer.ok, !is_refused(test)) << test.name << ": " << answer.reason;
+    if (answer.ok) expect_right(device, test, seed);
   }
   static bool is_refused(const Case& test) {
     const std::int64_t d = test.inputs[0].dim(3), dv = test.inputs[2].dim(3);
     return d % 8 != 0 || dv % 8 != 0 || d + dv > 256 || test.attrs.flag("rng_state");
   }
-  Case narrow(const Case& test, DType dtype) const {
-    return kernels::to_low_precision(catalog_.contract(kOp), test, dtype).value_or(test);
-  }
-  // Each kernel takes seconds to compile here: of `count` that go together a run takes one, a full run all.
-  static bool has_turn(std::size_t which, std::size_t count, std::size_t turn = 0) {
-    return slow_cases() || which % count == turn % count;
-  }
-
-  kernels::Catalog catalog_;
-  hal::Registry registry_;
-  const kernels::Variant* variant_ = nullptr;
-  std::string id_;
 };
 
 TEST_F(AttentionPtxMmaGrad, EqualsTheReference) {
   const auto device = open();
   std::uint64_t seed = 0;
-  for (const Case& test : catalog_.contract(kOp).cases()) {
+  for (const Case& test : contract().cases()) {
     ++seed;
     // Products by hand take too long for the cases of models, but for one whose heads are wide.
     if (test.slow || !has_turn(seed, 5)) continue;
-    expect_right(*device, narrow(test, seed / 5 % 2 ? DType::bf16 : DType::f16), seed);
-    if (slow_cases()) expect_right(*device, narrow(test, seed / 5 % 2 ? DType::f16 : DType::bf16), seed);
+    expect_right_or_refused(*device, narrow(test, seed / 5 % 2 ? DType::bf16 : DType::f16), seed);
+    if (slow_cases()) expect_right_or_refused(*device, narrow(test, seed / 5 % 2 ? DType::f16 : DType::bf16), seed);
   }
 }
 
 TEST_F(AttentionPtxMmaGrad, RandomCallsEqualTheReference) {
   const auto device = open();
-  const kernels::Contract& contract = catalog_.contract(kOp);
   const auto from = static_cast<std::uint64_t>(fuzz_from());
   const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(6));
   for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right(*device, narrow(contract.random_case({kernels::mix(i, 177)}), i % 2 ? DType::bf16 : DType::f16), i);
+    expect_right_or_refused(*device, narrow(contract().random_case({kernels::mix(i, 177)}), i % 2 ? DType::bf16 : DType::f16), i);
 }
 
 // Lengths that end tiles and warps early, groups of heads, in every tile.
@@ -142,7 +95,7 @@ TEST_F(AttentionPtxMmaGrad, EveryTileEqualsTheReference) {
       ASSERT_THAT(all, Not(IsEmpty()));
       for (std::size_t i = 0; i < all.size(); ++i) {
         if (!has_turn(i, all.size(), turn)) continue;
-        const Outcome outcome = run(*device, test, all[i], 3);
+        const Outcome outcome = run_variant(*device, *variant_, all[i], view, 3);
         EXPECT_TRUE(outcome.ran) << outcome.refusal;
         for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
       }
@@ -153,12 +106,8 @@ TEST_F(AttentionPtxMmaGrad, EveryTileEqualsTheReference) {
 
 TEST_F(AttentionPtxMmaGrad, WrongInstructionsAreFound) {
   for (const int wrong : {2, 3, 4, 5, 6, 7}) {
-    const auto device = open(wrong);
     // Lanes exchange the sizes of f16 numbers only.
-    const Case test = case_of({.s = 33, .t = 40, .h = 2, .d = 32, .dv = 16}, wrong == 6 ? DType::f16 : DType::bf16);
-    const Outcome outcome = run(*device, test, fit(*device, test), 5);
-    EXPECT_TRUE(outcome.ran) << outcome.refusal;
-    EXPECT_THAT(outcome.failures, Not(IsEmpty())) << wrong;
+    expect_found(wrong, case_of({.s = 33, .t = 40, .h = 2, .d = 32, .dv = 16}, wrong == 6 ? DType::f16 : DType::bf16));
   }
 }
 

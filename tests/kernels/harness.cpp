@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cstdlib>
 #include <cstring>

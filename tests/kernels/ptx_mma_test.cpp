@@ -1,20 +1,11 @@
 // Matmul on NVIDIA's tensor cores, on any OpenCL device (pretender.h).
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
-
 #include <memory>
 #include <set>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include "hal/registry.h"
-#include "hal/wrappers/checked_device.h"
-#include "kernels/core/catalog.h"
-#include "kernels/core/rng.h"
-#include "kernels/core/self_test.h"
-#include "tests/kernels/harness.h"
-#include "tests/kernels/pretender.h"
+#include "tests/kernels/on_tensor_cores.h"
 
 namespace meshloom::tests {
 namespace {
@@ -40,45 +31,10 @@ std::set<std::string> operands(const Pretender& device) {
   return seen;
 }
 
-class PtxMma : public testing::Test {
+class PtxMma : public OnTensorCores {
  protected:
-  // The largest tile's, and what the instruction takes by hand.
-  static constexpr std::int64_t kLocalBytes = 64 << 10;
+  PtxMma() : OnTensorCores("matmul") {}
 
-  void SetUp() override {
-    kernels::add_contracts(catalog_);
-    register_backends(registry_, catalog_);
-    variant_ = catalog_.find("matmul", "opencl", "ptx_mma");
-    if (!variant_) GTEST_SKIP() << "not built";
-    for (const hal::BackendDevices& found : registry_.enumerate())
-      if (found.backend == "opencl")
-        for (const hal::DeviceInfo& info : found.devices)
-          if (id_.empty() && info.limits.max_workgroup >= 256 && info.limits.max_local_bytes >= kLocalBytes)
-            id_ = info.id;
-    if (id_.empty())
-      GTEST_SKIP() << "no OpenCL device with workgroups of 256 and " << kLocalBytes << " bytes";
-  }
-
-  std::unique_ptr<hal::Device> open(int by_hand = 1) const {
-    return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand));
-  }
-  Outcome run(hal::Device& device, const Case& test, std::uint64_t seed) const {
-    const CaseCall call(catalog_, "matmul", test);
-    return run_variant(device, *variant_, variant_->fit(call.view(), device.info()), call, seed);
-  }
-  void expect_right(hal::Device& device, const Case& test, std::uint64_t seed) const {
-    const Outcome outcome = run(device, test, seed);
-    EXPECT_TRUE(outcome.ran) << test.name << ": " << outcome.refusal;
-    for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
-  }
-  // The case with 16-bit floats, if it does not have them.
-  Case narrow(const Case& test, DType dtype) const {
-    return kernels::to_low_precision(catalog_.contract("matmul"), test, dtype).value_or(test);
-  }
-  // Each kernel takes seconds to compile here: of `count` that go together a run takes one, a full run all.
-  static bool has_turn(std::size_t which, std::size_t count, std::size_t turn = 0) {
-    return slow_cases() || which % count == turn % count;
-  }
   static Case product(std::int64_t m, std::int64_t n, std::int64_t k, int transposes, DType dtype) {
     const bool trans_a = transposes & 1, trans_b = transposes & 2;
     Case test{"product",
@@ -90,29 +46,23 @@ class PtxMma : public testing::Test {
     if (trans_b) test.attrs.set("trans_b", true);
     return test;
   }
-
-  kernels::Catalog catalog_;
-  hal::Registry registry_;
-  const kernels::Variant* variant_ = nullptr;
-  std::string id_;
 };
 
 TEST_F(PtxMma, EqualsTheReference) {
   const auto device = open();
   std::uint64_t seed = 0;
-  for (const Case& test : catalog_.contract("matmul").cases())
+  for (const Case& test : contract().cases())
     if (!test.slow && has_turn(++seed, 3))
       expect_right(*device, narrow(test, seed % 2 ? DType::bf16 : DType::f16), seed);
 }
 
 TEST_F(PtxMma, RandomCallsEqualTheReference) {
   const auto device = open();
-  const kernels::Contract& contract = catalog_.contract("matmul");
   const auto from = static_cast<std::uint64_t>(fuzz_from());
   const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
   for (std::uint64_t i = from; i < from + rounds; ++i)
     expect_right(*device,
-                 narrow(contract.random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16), i);
+                 narrow(contract().random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16), i);
 }
 
 // Rows read sixteen bytes at a time and one by one, whichever way they lie, in every tile.
@@ -145,29 +95,22 @@ TEST_F(PtxMma, EveryTileAndTransposeEqualsTheReference) {
 }
 
 TEST_F(PtxMma, WrongInstructionsAreFound) {
-  for (const int wrong : {2, 3, 4, 5}) {
-    const auto device = open(wrong);
-    for (const int transposes : {0, 1, 2, 3}) {
-      if (!has_turn(transposes, 4, wrong)) continue;
-      const Outcome outcome = run(*device, product(33, 40, 48, transposes, DType::bf16), 5);
-      EXPECT_TRUE(outcome.ran) << outcome.refusal;
-      EXPECT_THAT(outcome.failures, Not(IsEmpty())) << wrong << ", " << transposes;
-      EXPECT_GT(outcome.worst, 1) << "found by what it computes";
-    }
-  }
+  for (const int wrong : {2, 3, 4, 5})
+    for (const int transposes : {0, 1, 2, 3})
+      if (has_turn(transposes, 4, wrong)) expect_found(wrong, product(33, 40, 48, transposes, DType::bf16));
 }
 
 // A driver is trusted when it has computed both dtypes, and either way that each operand can lie.
 TEST_F(PtxMma, ProofsTellRightFromWrong) {
   Pretender right(registry_.open(id_), 1);
-  EXPECT_THAT(kernels::SelfTest{hal::DiskCache("")}.run(right, catalog_), IsEmpty());
+  EXPECT_THAT(self_test(right), IsEmpty());
   EXPECT_EQ(right.info().self_test_results.at("matmul ptx_mma"), "");
   for (const char* dtype : {"1", "2"})
     for (const char* transposes : {"0.", "1.", ".0", ".1"})
       EXPECT_THAT(operands(right), Contains(testing::MatchesRegex(std::string(dtype) + transposes)));
 
   Pretender wrong(registry_.open(id_), 2);
-  const auto found = kernels::SelfTest{hal::DiskCache("")}.run(wrong, catalog_);
+  const auto found = self_test(wrong);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_EQ(found[0].variant, "matmul ptx_mma");
   EXPECT_THAT(found[0].found, HasSubstr("times what is allowed"));
@@ -176,7 +119,7 @@ TEST_F(PtxMma, ProofsTellRightFromWrong) {
 TEST_F(PtxMma, ACompilerThatDoesNotTakePtxIsNotTrusted) {
   const auto device = std::make_unique<Pretender>(registry_.open(id_), 0);
   if (device->inner().info().vendor.find("NVIDIA") != std::string::npos) GTEST_SKIP() << "it does";
-  const auto found = kernels::SelfTest{hal::DiskCache("")}.run(*device, catalog_);
+  const auto found = self_test(*device);
   ASSERT_THAT(found, SizeIs(1));
   EXPECT_THAT(found[0].found, HasSubstr("must compile"));
 }

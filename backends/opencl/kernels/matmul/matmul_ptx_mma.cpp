@@ -4,6 +4,7 @@
 #include <utility>
 #include <vector>
 
+#include "backends/opencl/device/mma.h"
 #include "backends/simt/kernels/matmul/matrix_tile.h"
 #include "backends/simt/kernels/matmul/split_k.h"
 
@@ -16,10 +17,7 @@ using kernels::Fit;
 using kernels::MatmulDims;
 using simt::MatrixTile;
 
-constexpr std::int64_t kWarp = 32;
 constexpr std::int64_t kStages = 2;
-
-hal::MatrixShape shape_of(hal::DType in) { return {16, 8, 16, in, hal::DType::f32}; }
 
 // The tiles of A and B twice; in their place, at the end, 16 rows of each warp's sums (see
 // matmul_ptx_mma.cl).
@@ -29,7 +27,7 @@ std::int64_t shared_bytes(const MatrixTile& tile) {
 }
 
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
-  std::vector<MatrixTile> all = simt::matrix_tiles(target, shape_of(in), kWarp, shared_bytes);
+  std::vector<MatrixTile> all = simt::matrix_tiles(target, mma_shape(in), kWarp, shared_bytes);
   std::erase_if(all, [](const MatrixTile& tile) {
     // A load gives a warp 16 columns of B; a round of stores fills eight rows of a tile at least (see PLACE). Tiles of 16 rows
     // would read B too often.
@@ -42,33 +40,24 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, hal::DType in) {
   return all;
 }
 
-std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
-  const hal::DType in = call.inputs[0].dtype;
-  if (!hal::is_low_precision(in))
-    return "multiplies f16 and bf16 only, not " + std::string(hal::to_string(in));
-  const std::vector<hal::MatrixShape>& shapes = target.limits.matrix_shapes;
-  if (std::find(shapes.begin(), shapes.end(), shape_of(in)) == shapes.end()) {
-    std::string has;
-    for (const std::string& feature : target.features)
-      if (feature.starts_with("compute-capability=")) has = " with " + feature;
-    return "needs an NVIDIA device of compute capability 8.0 or more; this one is " + target.name + has;
-  }
+std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unsupported_mma(target, call.inputs[0].dtype); !reason.empty()) return reason;
   return simt::unsupported_size(call);
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string reason = unsupported_dtype(call, target); !reason.empty())
+  if (std::string reason = unsupported(call, target); !reason.empty())
     return Fit::no(std::move(reason));
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType in = call.inputs[0].dtype;
   if (const auto tile = simt::best_tile(tiles(target, in), target, d.m, d.n, d.g))
     return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
-  return Fit::no(simt::unsupported_tiles(target, shape_of(in)));
+  return Fit::no(simt::unsupported_tiles(target, mma_shape(in)));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
-  if (!unsupported_dtype(call, target).empty()) return result;
+  if (!unsupported(call, target).empty()) return result;
   const MatmulDims d = kernels::matmul_dims(call);
   for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
     for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))

@@ -1,0 +1,38 @@
+// What the variants of attention on NVIDIA's tensor cores share on the host (attention_mma.inc).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+
+#include "backends/simt/kernels/flash_attention/flash_attention_common.h"
+
+namespace meshloom::backends::opencl {
+
+// A workgroup: `warps` with 16 x `row_matrices` rows of their own each, past which tiles of `streamed` rows of the other side go.
+struct AttentionTile {
+  std::int64_t warps, row_matrices, streamed;
+
+  std::int64_t rows() const { return warps * row_matrices * 16; }
+  std::int64_t workgroup() const { return warps * 32; }
+  // Features of a head in a tile, and the words of 16 bytes from one row to the next.
+  static std::int64_t padded(std::int64_t features) { return hal::round_up(features, 16); }
+  static std::int64_t stride(std::int64_t features) { return padded(features) / 8 | 1; }
+
+  std::map<std::string, std::int64_t> params() const {
+    return {{"warps", warps}, {"row_matrices", row_matrices}, {"streamed", streamed}};
+  }
+  static AttentionTile of(const std::map<std::string, std::int64_t>& p) {
+    return {p.at("warps"), p.at("row_matrices"), p.at("streamed")};
+  }
+};
+
+// The reason why no kernel here computes the call, whatever its tile, or "".
+std::string unsupported_attention(const kernels::CallView& call, const hal::DeviceInfo& target);
+
+// A kernel over own rows of `heads` heads, `length` rows each, without bindings; the extras begin at byte `extras_at`.
+simt::Launch over_own_rows(const kernels::EncodeArgs& args, const kernels::AttentionDims& d,
+                           const AttentionTile& tile, const std::string& kernel, std::int64_t heads,
+                           std::int64_t length, std::int64_t extras_at);
+
+}  // namespace meshloom::backends::opencl

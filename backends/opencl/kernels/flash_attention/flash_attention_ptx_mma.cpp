@@ -1,0 +1,119 @@
+// Attention forward of 16-bit floats on NVIDIA's tensor cores, by PTX within OpenCL C.
+#include <algorithm>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/opencl/device/mma.h"
+#include "backends/opencl/kernels/flash_attention/attention_mma.h"
+#include "hal/math.h"
+
+namespace meshloom::backends::opencl {
+namespace {
+
+using kernels::AttentionDims;
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+
+// A lane's registers for sums, queries and scores, beside which there is room for the rest: by what the assembler spills.
+constexpr std::int64_t kForwardRegisters = 200;
+std::int64_t forward_registers(const AttentionTile& tile, const AttentionDims& d) {
+  return tile.row_matrices *
+         (AttentionTile::padded(d.dv) / 2 + AttentionTile::padded(d.d) / 4 + tile.streamed / 2);
+}
+
+// As flash_attention_ptx_mma.cl lays out its memory.
+std::int64_t forward_bytes(const AttentionTile& tile, const AttentionDims& d) {
+  const std::int64_t x = AttentionTile::stride(d.d), y = AttentionTile::stride(d.dv);
+  return 16 * std::max(2 * tile.streamed * (x + y), tile.rows() * std::max(x, y));
+}
+
+// What else a workgroup costs, in rows: tiles of keys are read once for all of its rows.
+constexpr std::int64_t kWorkgroupRows = 32;
+// How long the busiest core is at work.
+std::int64_t forward_cost(const AttentionTile& tile, const AttentionDims& d, const hal::DeviceInfo& target) {
+  const std::int64_t workgroups = d.b * d.h * hal::ceil_div(d.s, tile.rows());
+  return hal::ceil_div(workgroups, std::max<std::int64_t>(target.profile.cores, 1)) *
+         (tile.rows() + kWorkgroupRows);
+}
+
+// Every tile that the device has room for; `why` not, where there is none.
+std::vector<AttentionTile> forward_tiles(const CallView& call, const hal::DeviceInfo& target, std::string& why) {
+  std::vector<AttentionTile> all;
+  if (why = unsupported_attention(call, target); !why.empty()) return all;
+  const AttentionDims d = attention_dims(call);
+  const auto limit = simt::workgroup_bytes(target);
+  for (const std::int64_t row_matrices : {2, 1})
+    for (const std::int64_t warps : {8, 4, 2, 1})
+      for (const std::int64_t streamed : {64, 32, 16}) {
+        const AttentionTile tile{warps, row_matrices, streamed};
+        if (forward_registers(tile, d) <= kForwardRegisters && tile.workgroup() <= simt::max_invocations(target) &&
+            forward_bytes(tile, d) <= limit && tile.rows() <= 128)
+          all.push_back(tile);
+      }
+  if (all.empty())
+    why = "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) +
+          " features do not fit the registers of a lane and " + std::to_string(limit) +
+          " bytes of workgroup memory";
+  return all;
+}
+
+Fit fit_forward_tile(const AttentionTile& tile, const AttentionDims& d) {
+  const std::int64_t workspace = simt::extras_bytes(d, tile.rows());
+  if (std::string reason = simt::unsupported_workspace(workspace); !reason.empty())
+    return Fit::no(std::move(reason));
+  return Fit::yes(tile.params(), workspace);
+}
+
+Fit fit_forward(const CallView& call, const hal::DeviceInfo& target) {
+  std::string why;
+  const std::vector<AttentionTile> all = forward_tiles(call, target, why);
+  if (all.empty()) return Fit::no(why);
+  const AttentionDims d = attention_dims(call);
+  return fit_forward_tile(*std::min_element(all.begin(), all.end(),
+                                    [&](const AttentionTile& x, const AttentionTile& y) {
+                                      return forward_cost(x, d, target) < forward_cost(y, d, target);
+                                    }),
+                  d);
+}
+
+std::vector<Fit> forward_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::string why;
+  std::vector<Fit> result;
+  const AttentionDims d = attention_dims(call);
+  for (const AttentionTile& tile : forward_tiles(call, target, why))
+    if (Fit fit = fit_forward_tile(tile, d); fit.ok) result.push_back(std::move(fit));
+  return result;
+}
+
+void encode_forward(const EncodeArgs& args) {
+  const AttentionDims d = attention_dims(args.call);
+  const AttentionTile tile = AttentionTile::of(args.choice.params);
+  if (simt::extras_bytes(d, tile.rows()) > 0) {
+    simt::copy_extras(args, d, 0, tile.rows());
+    args.commands.barrier();
+  }
+  simt::Launch command = over_own_rows(args, d, tile, "flash_attention_ptx_mma", d.h, d.s, 0);
+  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reads(args.inputs[i]));
+  simt::bind_extras(command, args, d, tile.rows());
+  for (const hal::Binding& output : args.outputs) command.bindings.push_back(writes(output));
+  simt::launch(args, command);
+}
+
+}  // namespace
+
+kernels::Variant flash_attention_ptx_mma() {
+  return {.name = "ptx_mma",
+          .kinds = {hal::ProfileKind::gpu},
+          .about =
+              "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
+              "keys are streamed past, probabilities in two parts",
+          .fit = fit_forward,
+          .encode = encode_forward,
+          .alternatives = forward_alternatives,
+          .low_precision = true,
+          .needs_self_test = true};
+}
+
+}  // namespace meshloom::backends::opencl

@@ -1,0 +1,87 @@
+// A test of a variant "ptx_mma" of OpenCL, held to the reference on a device that pretends (pretender.h).
+#pragma once
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <set>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "hal/registry.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "kernels/core/self_test.h"
+#include "tests/kernels/harness.h"
+#include "tests/kernels/pretender.h"
+
+namespace meshloom::tests {
+
+class OnTensorCores : public testing::Test {
+ protected:
+  explicit OnTensorCores(std::string op) : op_(std::move(op)) {}
+
+  // The largest tile's, and what the instructions take by hand.
+  static constexpr std::int64_t kLocalBytes = 64 << 10;
+
+  void SetUp() override {
+    kernels::add_contracts(catalog_);
+    register_backends(registry_, catalog_);
+    variant_ = catalog_.find(op_, "opencl", "ptx_mma");
+    if (!variant_) GTEST_SKIP() << "not built";
+    for (const hal::BackendDevices& found : registry_.enumerate())
+      if (found.backend == "opencl")
+        for (const hal::DeviceInfo& info : found.devices)
+          if (id_.empty() && info.limits.max_workgroup >= 256 && info.limits.max_local_bytes >= kLocalBytes)
+            id_ = info.id;
+    if (id_.empty())
+      GTEST_SKIP() << "no OpenCL device with workgroups of 256 and " << kLocalBytes << " bytes";
+  }
+
+  const kernels::Contract& contract() const { return catalog_.contract(op_); }
+  std::unique_ptr<hal::Device> open(int by_hand = 1) const {
+    return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand));
+  }
+  Outcome run(hal::Device& device, const kernels::Case& test, std::uint64_t seed) const {
+    const CaseCall call(catalog_, op_, test);
+    return run_variant(device, *variant_, variant_->fit(call.view(), device.info()), call, seed);
+  }
+  void expect_right(hal::Device& device, const kernels::Case& test, std::uint64_t seed) const {
+    const Outcome outcome = run(device, test, seed);
+    EXPECT_TRUE(outcome.ran) << test.name << ": " << outcome.refusal;
+    for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+  }
+  void expect_found(int wrong, const kernels::Case& test) const {
+    const auto device = open(wrong);
+    const Outcome outcome = run(*device, test, 5);
+    EXPECT_TRUE(outcome.ran) << outcome.refusal;
+    EXPECT_THAT(outcome.failures, testing::Not(testing::IsEmpty())) << wrong << ", " << test.name;
+    EXPECT_GT(outcome.worst, 1) << "found by what it computes";
+  }
+  // What the self-test of this variant, and of no other, finds.
+  std::vector<kernels::SelfTestFailure> self_test(hal::Device& device) const {
+    kernels::Catalog alone;
+    kernels::add_contracts(alone);
+    alone.add(*variant_);
+    return kernels::SelfTest{hal::DiskCache("")}.run(device, alone);
+  }
+  // The case with 16-bit floats, if it does not have them.
+  kernels::Case narrow(const kernels::Case& test, hal::DType dtype) const {
+    return kernels::to_low_precision(contract(), test, dtype).value_or(test);
+  }
+  // Each kernel takes seconds to compile here: of `count` that go together a run takes one, a full run all.
+  static bool has_turn(std::size_t which, std::size_t count, std::size_t turn = 0) {
+    return slow_cases() || which % count == turn % count;
+  }
+
+  const std::string op_;
+  kernels::Catalog catalog_;
+  hal::Registry registry_;
+  const kernels::Variant* variant_ = nullptr;
+  std::string id_;
+};
+
+}  // namespace meshloom::tests
