@@ -87,7 +87,7 @@ TEST_F(AttentionPtxMma, EveryTileEqualsTheReference) {
     const std::vector<Fit> all = variant_->alternatives(call.view(), device->info());
     ASSERT_THAT(all, Not(IsEmpty())) << heads.d;
     for (std::size_t i = 0; i < all.size(); ++i) {
-      if (!has_turn(i, 6, turn)) continue;
+      if (!has_turn(i, 12, turn)) continue;
       const Outcome outcome = run_variant(*device, *variant_, all[i], call, 3);
       for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
     }

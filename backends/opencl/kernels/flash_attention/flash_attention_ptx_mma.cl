@@ -12,6 +12,7 @@
 // blocks: of query rows per head; items: batch x heads x blocks
 #define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
+#define SEGMENTS_SHOWN (!HAS_SEGMENTS || same_segment)
 #include "attention_mma.inc"
 #define TILE_WORDS (BC * (STRIDE(DP) + STRIDE(DVP)))
 #define VALUES (BC * STRIDE(DP))  // of a tile, behind its keys
@@ -23,8 +24,19 @@
 #define COPY_TILE(at, from)                                                               \
   COPY_ROWS(at, BC, k, base_k, from, t_len, DP, D, kv_heads * D)                          \
   COPY_ROWS((at) + VALUES, BC, v, base_v, from, t_len, DVP, DV, kv_heads * DV)
+#define FIND_TILE(tile, same)  \
+  SKIP_KEYS(tile, last)        \
+  SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
 // Scores are numbers of log2 as soon as they are multiplied by `factor`. Without options that waits for the exponent.
 #define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0 || !POSITIVE_SCALE)
+// Sums are rescaled only when a logit is so much larger, in units of log2, than what probabilities are relative to. They are
+// scaled so that low parts stay above the smallest f16 numbers, and high ones below the largest.
+#define SLACK 8.0f
+#if AB_TYPE == 1
+#define LOG2_SCALE 0.0f
+#else
+#define LOG2_SCALE 7.0f
+#endif
 
 KERNEL_BEGIN
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
@@ -50,8 +62,10 @@ KERNEL_BEGIN
     const int base_q = (batch * s_len * heads + head) * D;
     const int base_k = (batch * t_len * kv_heads + group) * D;
     const int base_v = (batch * t_len * kv_heads + group) * DV;
+    DECLARE_OWN_SEGMENTS(QUERY_SEGMENT)
+    bool same_segment = false;
     int tile = begin;
-    SKIP_KEYS(tile, last)
+    FIND_TILE(tile, same_segment)
     COPY_ROWS(OWN_AT, OWN_ROWS, q, base_q, first, s_len, DP, D, heads * D)
     CLEAR_ROWS(OWN_AT, OWN_ROWS, DP, D)
     if (OWN_FITS && tile < last) { COPY_TILE(0, tile) }
@@ -64,12 +78,13 @@ KERNEL_BEGIN
     CLEAR_ROWS(0, BC, DP, D)
     CLEAR_ROWS(TILE_WORDS, BC, DP, D)
 
-    // Of the lane's rows: the largest score so far, and of the sum of the probabilities what the lane's own keys add.
-    float row_max[2 * ROW_MATRICES], row_sum[2 * ROW_MATRICES];
+    // Of the lane's rows: the logit, in units of log2, that probabilities are relative to, and of the sum of the probabilities
+    // what the lane's own keys add.
+    float base[2 * ROW_MATRICES], row_sum[2 * ROW_MATRICES];
     int segment[2 * ROW_MATRICES];
     UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
-      row_max[r] = HAS(SINK) ? NUMBER_AT(sink_at + head) * LOG2_E / factor : MASKED_SCORE;
-      row_sum[r] = HAS(SINK) && lane % 4 == 0 ? P_SCALE : 0.0f;
+      base[r] = HAS(SINK) ? NUMBER_AT(sink_at + head) * LOG2_E : MASKED_SCORE;
+      row_sum[r] = HAS(SINK) && lane % 4 == 0 ? exp2(LOG2_SCALE) : 0.0f;
       segment[r] = HAS_SEGMENTS ? QUERY_SEGMENT(first + OWN_ROW(r / 2, r % 2 * 2)) : 0;
     }
     float sums[SUMS(DVP)];
@@ -80,7 +95,8 @@ KERNEL_BEGIN
       // Behind it the tile is whole, and nobody reads the other one any more.
       BARRIER();
       int next_tile = tile + BC;
-      SKIP_KEYS(next_tile, last)
+      bool next_same_segment = false;
+      FIND_TILE(next_tile, next_same_segment)
       if (next_tile < last) { COPY_TILE(TILE_WORDS - at, next_tile) }
       float x[SCORES];
       UNROLL for (int e = 0; e < SCORES; ++e) x[e] = 0.0f;
@@ -92,28 +108,37 @@ KERNEL_BEGIN
         }
       }
       if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(x, tile, MASKED_SCORE) }
-      float next_max[2 * ROW_MATRICES];
-      UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) next_max[r] = row_max[r];
-      FOR_EACH_SCORE(m, n, e) next_max[m * 2 + e / 2] = FMAX(next_max[m * 2 + e / 2], x[SCORE(m, n, e)]);
-      OVER_QUADS(next_max, FMAX)
-      float base[2 * ROW_MATRICES], rescale[2 * ROW_MATRICES];
+      float largest[2 * ROW_MATRICES];
+      UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) largest[r] = MASKED_SCORE;
+      FOR_EACH_SCORE(m, n, e) largest[m * 2 + e / 2] = FMAX(largest[m * 2 + e / 2], x[SCORE(m, n, e)]);
+      OVER_QUADS(largest, FMAX)
+      bool grows = false;
       UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
-        // For a row that has seen no key so far, so that its probabilities are 0.
-        base[r] = next_max[r] > 0.5f * MASKED_SCORE ? next_max[r] * factor : 0.0f;
-        EXP2(rescale[r], MAD(row_max[r], factor, -base[r]))
-        row_max[r] = next_max[r];
-        row_sum[r] *= rescale[r];
-        base[r] -= LOG2_P_SCALE;
+        largest[r] = largest[r] > 0.5f * MASKED_SCORE ? largest[r] * factor : MASKED_SCORE;
+        grows = grows || largest[r] > base[r] + SLACK;
+      }
+      if (grows) {
+        UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+          float next_base = FMAX(base[r], largest[r]);
+          float rescale;
+          EXP2(rescale, base[r] - next_base)
+          base[r] = next_base;
+          row_sum[r] *= rescale;
+          UNROLL for (int n = 0; n < DVP / 8; ++n) {
+            sums[SUM(DVP, r / 2, n, r % 2 * 2)] *= rescale;
+            sums[SUM(DVP, r / 2, n, r % 2 * 2 + 1)] *= rescale;
+          }
+        }
       }
       FOR_EACH_SCORE(m, n, e) {
-        EXP2(x[SCORE(m, n, e)], MAD(x[SCORE(m, n, e)], factor, -base[m * 2 + e / 2]))
+        // For a row that has seen no key so far, so that its probabilities are 0.
+        float from = base[m * 2 + e / 2] > 0.5f * MASKED_SCORE ? base[m * 2 + e / 2] - LOG2_SCALE : 0.0f;
+        EXP2(x[SCORE(m, n, e)], MAD(x[SCORE(m, n, e)], factor, -from))
         row_sum[m * 2 + e / 2] += x[SCORE(m, n, e)];
       }
-      UNROLL for (int m = 0; m < ROW_MATRICES; ++m)
-        UNROLL for (int n = 0; n < DVP / 8; ++n)
-          UNROLL for (int e = 0; e < 4; ++e) sums[SUM(DVP, m, n, e)] *= rescale[m * 2 + e / 2];
       ADD_WEIGHTED(sums, x, at + VALUES, DVP)
       tile = next_tile;
+      same_segment = next_same_segment;
       at = TILE_WORDS - at;
     }
     OVER_QUADS(row_sum, SUM_OF_TWO)
@@ -122,7 +147,7 @@ KERNEL_BEGIN
       // A row that saw no key at all is 0.
       if (lane % 4 == 0 && i < s_len)
         STORE(lse, (batch * heads + head) * s_len + i,
-              row_sum[r] > 0.0f ? (row_max[r] * factor + log2(row_sum[r]) - LOG2_P_SCALE) * LN_2 : -INFINITY_F);
+              row_sum[r] > 0.0f ? (base[r] + log2(row_sum[r]) - LOG2_SCALE) * LN_2 : -INFINITY_F);
       row_sum[r] = row_sum[r] > 0.0f ? 1.0f / row_sum[r] : 0.0f;
     }
     WRITE_SUMS(sums, o, DVP, DV, s_len, heads, head, row_sum)

@@ -17,10 +17,12 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 // A lane's registers for sums, queries and scores, beside which there is room for the rest: by what the assembler spills.
-constexpr std::int64_t kForwardRegisters = 200;
 std::int64_t forward_registers(const AttentionTile& tile, const AttentionDims& d) {
   return tile.row_matrices *
          (AttentionTile::padded(d.dv) / 2 + AttentionTile::padded(d.d) / 4 + tile.streamed / 2);
+}
+bool fits_registers(const AttentionTile& tile, const AttentionDims& d) {
+  return forward_registers(tile, d) <= (tile.row_matrices > 1 ? 140 : 200);
 }
 
 // As flash_attention_ptx_mma.cl lays out its memory.
@@ -48,7 +50,7 @@ std::vector<AttentionTile> forward_tiles(const CallView& call, const hal::Device
     for (const std::int64_t warps : {8, 4, 2, 1})
       for (const std::int64_t streamed : {64, 32, 16}) {
         const AttentionTile tile{warps, row_matrices, streamed};
-        if (forward_registers(tile, d) <= kForwardRegisters && tile.workgroup() <= simt::max_invocations(target) &&
+        if (fits_registers(tile, d) && tile.workgroup() <= simt::max_invocations(target) &&
             forward_bytes(tile, d) <= limit && tile.rows() <= 128)
           all.push_back(tile);
       }
