@@ -22,7 +22,7 @@ std::string unsupported_attention(const kernels::CallView& call, const hal::Devi
 
 simt::Launch over_own_rows(const kernels::EncodeArgs& args, const AttentionDims& d, const AttentionTile& tile,
                            const std::string& kernel, std::int64_t heads, std::int64_t length,
-                           std::int64_t extras_at) {
+                           std::int64_t extras_at, std::int64_t summary_rows) {
   simt::Launch command{.kernel = kernel, .width = static_cast<std::uint32_t>(tile.workgroup())};
   for (const auto& [name, value] :
        {std::pair<const char*, std::int64_t>("AB_TYPE", simt::dtype_code(args.call.inputs[0].dtype)),
@@ -38,7 +38,7 @@ simt::Launch over_own_rows(const kernels::EncodeArgs& args, const AttentionDims&
         {"PRESENT", simt::present_options(d)}})
     command.defines.push_back(simt::define(name, value));
   command.defines.push_back({"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"});
-  simt::add_bias_and_bitmask_defines(command.defines, d, tile.rows());
+  simt::add_bias_and_bitmask_defines(command.defines, d, summary_rows);
   const std::int64_t blocks = hal::ceil_div(length, tile.rows());
   command.groups = simt::grid(d.b * heads * blocks, 1);
   command.constants = simt::attention_constants(d, blocks, heads);

@@ -22,6 +22,7 @@ struct AttentionTile {
   std::map<std::string, std::int64_t> params() const {
     return {{"warps", warps}, {"row_matrices", row_matrices}, {"streamed", streamed}};
   }
+  bool operator==(const AttentionTile&) const = default;
   static AttentionTile of(const std::map<std::string, std::int64_t>& p) {
     return {p.at("warps"), p.at("row_matrices"), p.at("streamed")};
   }
@@ -30,9 +31,10 @@ struct AttentionTile {
 // The reason why no kernel here computes the call, whatever its tile, or "".
 std::string unsupported_attention(const kernels::CallView& call, const hal::DeviceInfo& target);
 
-// A kernel over own rows of `heads` heads, `length` rows each, without bindings; the extras begin at byte `extras_at`.
+// A kernel over own rows of `heads` heads, `length` rows each, without bindings; the extras begin at byte `extras_at`. A bitmask
+// is summed up by blocks of `summary_rows` queries.
 simt::Launch over_own_rows(const kernels::EncodeArgs& args, const kernels::AttentionDims& d,
                            const AttentionTile& tile, const std::string& kernel, std::int64_t heads,
-                           std::int64_t length, std::int64_t extras_at);
+                           std::int64_t length, std::int64_t extras_at, std::int64_t summary_rows);
 
 }  // namespace meshloom::backends::opencl

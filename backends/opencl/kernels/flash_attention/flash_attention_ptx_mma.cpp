@@ -96,7 +96,7 @@ void encode_forward(const EncodeArgs& args) {
     simt::copy_extras(args, d, 0, tile.rows());
     args.commands.barrier();
   }
-  simt::Launch command = over_own_rows(args, d, tile, "flash_attention_ptx_mma", d.h, d.s, 0);
+  simt::Launch command = over_own_rows(args, d, tile, "flash_attention_ptx_mma", d.h, d.s, 0, tile.rows());
   for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reads(args.inputs[i]));
   simt::bind_extras(command, args, d, tile.rows());
   for (const hal::Binding& output : args.outputs) command.bindings.push_back(writes(output));

@@ -1,0 +1,257 @@
+// Attention backward of 16-bit floats on NVIDIA's tensor cores. COMPUTE_DKV 0: dQ of query rows, past which keys and values are
+// streamed. COMPUTE_DKV 1: dK and dV of keys, past which the queries of every head of their group are streamed. With X the own
+// rows of Q or K, Y those of dO or V, and X', Y' the streamed ones:
+//   P = exp(logit(scale X X'^T) - lse),  dS = P (Y Y'^T - delta) softcap_grad,  dX = scale dS X',  dV = P dO
+// `extras` begins with delta. There is room for two tiles of streamed rows: while one is multiplied the next is on its way.
+// Source: Dao, FlashAttention-2 (2023), algorithm 2.
+#if COMPUTE_DKV
+#define OUTPUTS(X) X(6, W, uint16_t, dk) X(7, W, uint16_t, dv)
+#else
+#define OUTPUTS(X) X(6, W, uint16_t, dq)
+#endif
+#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, uint16_t, dout) \
+  LOGIT_BINDING(X) X(5, R, int, extras) OUTPUTS(X)
+// blocks: of own rows per head (COMPUTE_DKV 1: per key head)
+#define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
+  X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
+#include "attention_mma.inc"
+#define Y_AT (BC * STRIDE(DP))  // of a tile, behind its rows of X'
+#define SCALARS_AT (Y_AT + BC * STRIDE(DVP))  // lse and delta of streamed queries
+#define TILE_WORDS (SCALARS_AT + COMPUTE_DKV * BC / 2)
+// Own rows go through the tiles' place on their way to registers, both together where they fit.
+#define OWN_Y_AT (OWN_ROWS * (STRIDE(DP) + STRIDE(DVP)) <= 2 * TILE_WORDS ? OWN_ROWS * STRIDE(DP) : 0)
+#define SHARED(X) X(uint4, memory, (LARGER(2 * TILE_WORDS, OWN_ROWS * LARGER(STRIDE(DP), STRIDE(DVP))))) MMA_SHARED(X)
+#if COMPUTE_DKV
+#define COPY_OWN_X(at) COPY_ROWS(at, OWN_ROWS, k, base_own_x, first, t_len, DP, D, kv_heads * D)
+#define COPY_OWN_Y(at) COPY_ROWS(at, OWN_ROWS, v, base_own_y, first, t_len, DVP, DV, kv_heads * DV)
+#define COPY_TILE(at, from)                                                               \
+  COPY_ROWS(at, BC, q, base_x, from, s_len, DP, D, heads * D)                             \
+  COPY_ROWS((at) + Y_AT, BC, dout, base_y, from, s_len, DVP, DV, heads * DV)
+#define SKIP_TILES(tile) SKIP_QUERY_TILES(tile, last)
+#else
+#define COPY_OWN_X(at) COPY_ROWS(at, OWN_ROWS, q, base_own_x, first, s_len, DP, D, heads * D)
+#define COPY_OWN_Y(at) COPY_ROWS(at, OWN_ROWS, dout, base_own_y, first, s_len, DVP, DV, heads * DV)
+#define COPY_TILE(at, from)                                                               \
+  COPY_ROWS(at, BC, k, base_x, from, t_len, DP, D, kv_heads * D)                          \
+  COPY_ROWS((at) + Y_AT, BC, v, base_y, from, t_len, DVP, DV, kv_heads * DV)
+#define SKIP_TILES(tile) SKIP_KEYS(tile, last)
+#endif
+// The tile's lse, in units of log2 and less the scale of probabilities, and delta come through registers.
+#define EACH_SCALAR(e) \
+  UNROLL for (int e = 0; e < SCALARS; ++e) if (2 * BC % WG_X == 0 || LOCAL_ID(0) + e * WG_X < 2 * BC)
+#define SCALARS ((2 * BC + WG_X - 1) / WG_X)
+#define LOAD_SCALARS(from)                                                                \
+  EACH_SCALAR(mesh_e) {                                                                   \
+    const int mesh_i = LOCAL_ID(0) + mesh_e * WG_X;                                       \
+    const int mesh_at = scalars + IMIN((from) + mesh_i % BC, s_len - 1);                  \
+    next_scalars[mesh_e] = mesh_i < BC ? LSE(mesh_at) : NUMBER_AT(mesh_at);               \
+  }
+#define STORE_SCALARS(at)                                                                 \
+  EACH_SCALAR(mesh_e) {                                                                   \
+    const int mesh_i = LOCAL_ID(0) + mesh_e * WG_X;                                       \
+    ((__local float *)(memory + (at) + SCALARS_AT))[mesh_i] =                             \
+        mesh_i < BC ? next_scalars[mesh_e] * LOG2_E - LOG2_P_SCALE : next_scalars[mesh_e]; \
+  }
+#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0)
+
+KERNEL_BEGIN
+  const int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
+  if (item < items) {
+    DECLARE_LANE
+    const float scale_log2 = scale * LOG2_E;
+    const float factor = LOGITS ? 1.0f : scale_log2;
+#if COMPUTE_DKV
+    const int first = item % blocks * OWN_ROWS;
+    const int count = IMIN(OWN_ROWS, t_len - first);
+    const int group = item / blocks % kv_heads;
+    const int batch = item / blocks / kv_heads;
+    const int head_begin = group * (heads / kv_heads);
+    const int head_end = head_begin + heads / kv_heads;
+    DECODE_EXTRAS(items / blocks / kv_heads, batch)
+    const int begin = prefix > first ? 0 : IMAX(first - offset - right, 0);
+    const int last = prefix > first ? s_len : IMIN(first + count - offset + left, s_len);
+    const int base_own_x = (batch * t_len * kv_heads + group) * D;
+    const int base_own_y = (batch * t_len * kv_heads + group) * DV;
+#else
+    // Under a causal mask the last rows take longest: they begin first.
+    const int first = (blocks - 1 - item % blocks) * OWN_ROWS;
+    const int count = IMIN(OWN_ROWS, s_len - first);
+    const int head_begin = item / blocks % heads;
+    const int head_end = head_begin + 1;
+    const int batch = item / blocks / heads;
+    const int group = head_begin / (heads / kv_heads);
+    DECODE_EXTRAS(items / blocks / heads, batch)
+    int begin = IMIN(IMAX(first + offset - left, 0), t_len);
+    int last = IMIN(first + count + offset + right, t_len);
+    if (prefix > 0) {
+      last = begin < last ? IMAX(last, prefix) : prefix;
+      begin = 0;
+    }
+    ALIGN_TO_STEPS(begin)
+    const int base_own_x = (batch * s_len * heads + head_begin) * D;
+    const int base_own_y = (batch * s_len * heads + head_begin) * DV;
+#endif
+    uint own_x[OWN_WORDS(DP)], own_y[OWN_WORDS(DVP)];
+    COPY_OWN_X(0)
+    CLEAR_ROWS(0, OWN_ROWS, DP, D)
+    if (OWN_Y_AT == 0) {
+      WAIT_FOR_COPIES()
+      BARRIER();
+      LOAD_OWN(own_x, 0, DP)
+      BARRIER();
+    }
+    COPY_OWN_Y(OWN_Y_AT)
+    CLEAR_ROWS(OWN_Y_AT, OWN_ROWS, DVP, DV)
+    WAIT_FOR_COPIES()
+    BARRIER();
+    if (OWN_Y_AT != 0) { LOAD_OWN(own_x, 0, DP) }
+    LOAD_OWN(own_y, OWN_Y_AT, DVP)
+    BARRIER();
+    UNROLL for (int stage = 0; stage < 2; ++stage) {
+      CLEAR_ROWS(stage * TILE_WORDS, BC, DP, D)
+      CLEAR_ROWS(stage * TILE_WORDS + Y_AT, BC, DVP, DV)
+    }
+
+    float sums_x[SUMS(DP)];
+    UNROLL for (int e = 0; e < SUMS(DP); ++e) sums_x[e] = 0.0f;
+#if COMPUTE_DKV
+    float sums_v[SUMS(DVP)];
+    UNROLL for (int e = 0; e < SUMS(DVP); ++e) sums_v[e] = 0.0f;
+    float next_scalars[SCALARS];
+#endif
+    // Of the lane's rows.
+    int segment[2 * ROW_MATRICES];
+    float finish[2 * ROW_MATRICES];
+#if AB_TYPE != 1
+    int exponents[2 * ROW_MATRICES];  // of the largest dS so far, which stands for 2^9 in the sums
+#endif
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+      const int own_row = first + OWN_ROW(r / 2, r % 2 * 2);
+      segment[r] = !HAS_SEGMENTS ? 0 : COMPUTE_DKV ? KEY_SEGMENT(own_row) : QUERY_SEGMENT(own_row);
+#if AB_TYPE != 1
+      exponents[r] = 10;
+#endif
+    }
+    int at = 0;
+    for (int head = head_begin; head < head_end; ++head) {
+      const int scalars = (batch * heads + head) * s_len;
+      DECODE_HEAD
+#if COMPUTE_DKV
+      const int base_x = (batch * s_len * heads + head) * D;
+      const int base_y = (batch * s_len * heads + head) * DV;
+#else
+      const int base_x = (batch * t_len * kv_heads + group) * D;
+      const int base_y = (batch * t_len * kv_heads + group) * DV;
+      float row_lse[2 * ROW_MATRICES], row_delta[2 * ROW_MATRICES];
+      UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+        const int i = first + OWN_ROW(r / 2, r % 2 * 2);
+        row_lse[r] = i < s_len ? LSE(scalars + i) * LOG2_E - LOG2_P_SCALE : INFINITY_F;
+        row_delta[r] = NUMBER_AT(scalars + IMIN(i, s_len - 1));
+      }
+#endif
+      int tile = begin;
+      SKIP_TILES(tile)
+      if (tile < last) {
+        COPY_TILE(at, tile)
+#if COMPUTE_DKV
+        LOAD_SCALARS(tile)
+        STORE_SCALARS(at)
+#endif
+      }
+      while (tile < last) {
+        WAIT_FOR_COPIES()
+        // Behind it the tile is whole, and nobody reads the other one any more.
+        BARRIER();
+        int next_tile = tile + BC;
+        SKIP_TILES(next_tile)
+        if (next_tile < last) {
+          COPY_TILE(TILE_WORDS - at, next_tile)
+#if COMPUTE_DKV
+          LOAD_SCALARS(next_tile)
+#endif
+        }
+        float p[SCORES], ds[SCORES];
+        UNROLL for (int e = 0; e < SCORES; ++e) {
+          p[e] = 0.0f;
+          ds[e] = 0.0f;
+        }
+        ADD_SCORES(p, own_x, at, DP)
+        ADD_SCORES(ds, own_y, at + Y_AT, DVP)
+#if COMPUTE_DKV
+        __local const float *of_tile = (__local const float *)(memory + at + SCALARS_AT);
+#endif
+        FOR_EACH_SCORE(m, n, e) {
+          const int s = SCORE(m, n, e);
+#if COMPUTE_DKV
+          const float of_lse = of_tile[COLUMN(n, e)];
+          const float of_delta = of_tile[BC + COLUMN(n, e)];
+#define QUERY_OF(m, n, e) tile + COLUMN(n, e)
+#define KEY_OF(m, n, e) first + OWN_ROW(m, e)
+#else
+          const float of_lse = row_lse[m * 2 + e / 2];
+          const float of_delta = row_delta[m * 2 + e / 2];
+#define QUERY_OF(m, n, e) first + OWN_ROW(m, e)
+#define KEY_OF(m, n, e) tile + COLUMN(n, e)
+#endif
+          ds[s] -= of_delta;
+          if (LOGITS) {
+            float softcap_grad;
+            LOGIT(p[s], softcap_grad, QUERY_OF(m, n, e), KEY_OF(m, n, e))
+            ds[s] *= softcap_grad;
+          }
+          EXP2(p[s], MAD(p[s], factor, -of_lse))
+        }
+#if COMPUTE_DKV
+        if (!ALL_QUERIES_SHOWN(tile)) { MASK_QUERIES(p, tile, 0.0f) }
+        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
+        ADD_WEIGHTED(sums_v, p, at + Y_AT, DVP)
+#else
+        if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(p, tile, 0.0f) }
+        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
+#endif
+#if AB_TYPE != 1
+        // Each row of dS is scaled by a power of two into the range where f16 is normal, for the low parts too: by the largest so
+        // far, to whose scale the sums are brought when there is a larger one.
+        float largest[2 * ROW_MATRICES];
+        UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) largest[r] = 0.0f;
+        FOR_EACH_SCORE(m, n, e) largest[m * 2 + e / 2] = FMAX(largest[m * 2 + e / 2], FABS(ds[SCORE(m, n, e)]));
+        OVER_QUADS(largest, FMAX)
+        float shrink[2 * ROW_MATRICES], up[2 * ROW_MATRICES];
+        bool has_grown = false;
+        UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+          const int exponent = IMAX(exponents[r], IMIN((int)(BITS_OF(largest[r]) >> 23), 253));
+          has_grown = has_grown || exponent > exponents[r];
+          shrink[r] = FLOAT_OF_BITS((uint)IMAX(127 + exponents[r] - exponent, 0) << 23);
+          exponents[r] = exponent;
+          up[r] = FLOAT_OF_BITS((uint)(263 - exponent) << 23);
+        }
+        if (has_grown) {
+          UNROLL for (int m = 0; m < ROW_MATRICES; ++m)
+            UNROLL for (int n = 0; n < DP / 8; ++n)
+              UNROLL for (int e = 0; e < 4; ++e) sums_x[SUM(DP, m, n, e)] *= shrink[m * 2 + e / 2];
+        }
+        FOR_EACH_SCORE(m, n, e) ds[SCORE(m, n, e)] *= up[m * 2 + e / 2];
+#endif
+        ADD_WEIGHTED(sums_x, ds, at, DP)
+        tile = next_tile;
+        at = TILE_WORDS - at;
+#if COMPUTE_DKV
+        if (tile < last) { STORE_SCALARS(at) }
+#endif
+      }
+    }
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
+      finish[r] = scale / P_SCALE;
+#if AB_TYPE != 1
+      finish[r] *= FLOAT_OF_BITS((uint)(exponents[r] - 9) << 23);
+#endif
+    }
+#if COMPUTE_DKV
+    WRITE_SUMS(sums_x, dk, DP, D, t_len, kv_heads, group, finish)
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = 1.0f / P_SCALE;
+    WRITE_SUMS(sums_v, dv, DVP, DV, t_len, kv_heads, group, finish)
+#else
+    WRITE_SUMS(sums_x, dq, DP, D, s_len, heads, head_begin, finish)
+#endif
+  }
+KERNEL_END
