@@ -31,6 +31,9 @@ int calls_of(double once, const Subject& subject, const MeasureOptions& options,
   return calls;
 }
 
+// A GPU that had nothing to do runs at a fraction of its clock, and takes up to some tenths of a second of work to reach it.
+constexpr double kGpuWarmUp = 0.3;
+
 // Waits until this process uses no processor time, at most half a second. Threads of other libraries spin for
 // a while after a call (those of OpenBLAS for 2^26 clock ticks and more) and would disturb the next subject.
 void wait_for_idle_threads() {
@@ -64,6 +67,11 @@ std::vector<Samples> measure(const std::vector<Subject*>& subjects, const Measur
     // Every set is run at least once, because all of them are checked.
     subject.prepare(result[i].calls);
     if (result[i].calls > 1 && options.buffers != Buffers::cold) subject.run();
+    if (subject.is_gpu() && !options.busy_before) {
+      const Clock::time_point awake = Clock::now();
+      do subject.run();
+      while (seconds_since(awake) < kGpuWarmUp && !stopped());
+    }
     subject.leave();
   }
   const double budget = options.seconds * static_cast<double>(subjects.size());

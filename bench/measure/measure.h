@@ -19,6 +19,7 @@ struct MeasureOptions {
   // A first call that takes longer than this, in seconds, is not dominated by compiling: a single subject
   // with warm buffers then has it as its only sample.
   double slow = 20;
+  bool busy_before = false;  // the device was at work until now: a GPU has its full clock
 };
 
 struct Samples {

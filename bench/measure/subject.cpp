@@ -50,6 +50,7 @@ class DeviceSubject final : public Subject {
   }
 
   int sets() const override { return static_cast<int>(sets_.size()); }
+  bool is_gpu() const override { return !device_.info().is_cpu; }
 
   std::vector<HostTensor> outputs(int set) override {
     std::vector<HostTensor> result;

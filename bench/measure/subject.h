@@ -31,6 +31,8 @@ class Subject {
   virtual void leave() {}
   // Whether it has threads that spin for a while after run(); they must sleep before anything else is timed.
   virtual bool has_own_threads() const { return false; }
+  // Whether it runs on a GPU.
+  virtual bool is_gpu() const { return false; }
   virtual int sets() const = 0;
   virtual std::vector<kernels::HostTensor> outputs(int set) = 0;
 };

@@ -280,7 +280,11 @@ void Context::check_ran(const Pending& one) {
   const Stamp& stamp = one.proof.stamp;
   if (stamp.count && static_cast<std::int32_t>(*stamp.count - stamp.expected) < 0)
     lose(kRule, one.what.describe() + ", whose last command did not");
-  if (!one.proof.counts) return;
+  // A list that was submitted again meanwhile has begun to count anew: its last submission is asked.
+  const auto counts_anew = [&](const Pending& later) {
+    return later.value > one.value && later.proof.counts == one.proof.counts && later.proof.query == one.proof.query;
+  };
+  if (!one.proof.counts || std::any_of(pending_.begin(), pending_.end(), counts_anew)) return;
   std::uint64_t invocations = 0;
   check(vkGetQueryPoolResults(device_, one.proof.counts, one.proof.query, 1, sizeof invocations, &invocations,
                               sizeof invocations, VK_QUERY_RESULT_64_BIT),

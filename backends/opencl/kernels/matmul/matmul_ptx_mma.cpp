@@ -59,10 +59,10 @@ std::map<std::string, std::int64_t> params_of(const MatrixTile& tile, std::int64
   return params;
 }
 
-std::int64_t most_async(const MatrixTile& tile, const MatmulDims& d, const hal::DeviceInfo& target) {
-  for (const std::int64_t async : {3, 2})
-    if (rows_are_wide(d) && shared_bytes(tile, async) <= target.limits.max_local_bytes) return async;
-  return 0;
+// Where there is room for three: with two, an H200 multiplied 15 % slower than through registers.
+std::int64_t default_async(const MatrixTile& tile, const MatmulDims& d, const hal::DeviceInfo& target) {
+  constexpr std::int64_t kAsync = 3;
+  return rows_are_wide(d) && shared_bytes(tile, kAsync) <= target.limits.max_local_bytes ? kAsync : 0;
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
@@ -71,7 +71,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType in = call.inputs[0].dtype;
   if (const auto tile = simt::best_tile(tiles(target, in), target, d.m, d.n, d.g))
-    return simt::fit_product(params_of(*tile, most_async(*tile, d, target)), d, target,
+    return simt::fit_product(params_of(*tile, default_async(*tile, d, target)), d, target,
                              simt::product_tiles(*tile, d));
   return Fit::no(simt::unsupported_tiles(target, mma_shape(in)));
 }
