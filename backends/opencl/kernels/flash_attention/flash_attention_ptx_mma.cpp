@@ -85,10 +85,10 @@ Fit fit_forward(const CallView& call, const hal::DeviceInfo& target) {
   if (all.empty()) return Fit::no(why);
   const AttentionDims d = attention_dims(call);
   return fit_forward_tile(*std::min_element(all.begin(), all.end(),
-                                    [&](const AttentionTile& x, const AttentionTile& y) {
-                                      return forward_cost(x, d, target) < forward_cost(y, d, target);
-                                    }),
-                  d);
+                                            [&](const AttentionTile& x, const AttentionTile& y) {
+                                              return forward_cost(x, d, target) < forward_cost(y, d, target);
+                                            }),
+                          d);
 }
 
 std::vector<Fit> forward_alternatives(const CallView& call, const hal::DeviceInfo& target) {
@@ -117,16 +117,17 @@ void encode_forward(const EncodeArgs& args) {
 }  // namespace
 
 kernels::Variant flash_attention_ptx_mma() {
-  return {.name = "ptx_mma",
-          .kinds = {hal::ProfileKind::gpu},
-          .about =
-              "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
-              "keys are streamed past, probabilities in two parts",
-          .fit = fit_forward,
-          .encode = encode_forward,
-          .alternatives = forward_alternatives,
-          .low_precision = true,
-          .needs_self_test = true};
+  return {
+      .name = "ptx_mma",
+      .kinds = {hal::ProfileKind::gpu},
+      .about =
+          "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
+          "keys are streamed past, probabilities in two parts",
+      .fit = fit_forward,
+      .encode = encode_forward,
+      .alternatives = forward_alternatives,
+      .low_precision = true,
+      .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::opencl
