@@ -14,6 +14,7 @@
 // blocks: of own rows per head (COMPUTE_DKV 1: per key head)
 #define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
+#define SEGMENTS_SHOWN (!HAS_SEGMENTS || same_segment)
 #include "attention_mma.inc"
 #define Y_AT (BC * STRIDE(DP))  // of a tile, behind its rows of X'
 #define SCALARS_AT (Y_AT + BC * STRIDE(DVP))  // lse and delta of streamed queries
@@ -27,14 +28,20 @@
 #define COPY_TILE(at, from)                                                               \
   COPY_ROWS(at, BC, q, base_x, from, s_len, DP, D, heads * D)                             \
   COPY_ROWS((at) + Y_AT, BC, dout, base_y, from, s_len, DVP, DV, heads * DV)
-#define SKIP_TILES(tile) SKIP_QUERY_TILES(tile, last)
+#define OWN_SEGMENT KEY_SEGMENT
+#define FIND_TILE(tile, same)     \
+  SKIP_QUERY_TILES(tile, last)    \
+  SKIP_SEGMENTS(tile, last, QUERY_SEGMENT, same)
 #else
 #define COPY_OWN_X(at) COPY_ROWS(at, OWN_ROWS, q, base_own_x, first, s_len, DP, D, heads * D)
 #define COPY_OWN_Y(at) COPY_ROWS(at, OWN_ROWS, dout, base_own_y, first, s_len, DVP, DV, heads * DV)
 #define COPY_TILE(at, from)                                                               \
   COPY_ROWS(at, BC, k, base_x, from, t_len, DP, D, kv_heads * D)                          \
   COPY_ROWS((at) + Y_AT, BC, v, base_y, from, t_len, DVP, DV, kv_heads * DV)
-#define SKIP_TILES(tile) SKIP_KEYS(tile, last)
+#define OWN_SEGMENT QUERY_SEGMENT
+#define FIND_TILE(tile, same)     \
+  SKIP_KEYS(tile, last)           \
+  SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
 #endif
 // The tile's lse, in units of log2 and less the scale of probabilities, and delta come through registers.
 #define EACH_SCALAR(e) \
@@ -91,6 +98,7 @@ KERNEL_BEGIN
     const int base_own_x = (batch * s_len * heads + head_begin) * D;
     const int base_own_y = (batch * s_len * heads + head_begin) * DV;
 #endif
+    DECLARE_OWN_SEGMENTS(OWN_SEGMENT)
     uint own_x[OWN_WORDS(DP)], own_y[OWN_WORDS(DVP)];
     COPY_OWN_X(0)
     CLEAR_ROWS(0, OWN_ROWS, DP, D)
@@ -119,19 +127,12 @@ KERNEL_BEGIN
     UNROLL for (int e = 0; e < SUMS(DVP); ++e) sums_v[e] = 0.0f;
     float next_scalars[SCALARS];
 #endif
-    // Of the lane's rows.
     int segment[2 * ROW_MATRICES];
-    float finish[2 * ROW_MATRICES];
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r)
+      segment[r] = HAS_SEGMENTS ? OWN_SEGMENT(first + OWN_ROW(r / 2, r % 2 * 2)) : 0;
 #if AB_TYPE != 1
-    int exponents[2 * ROW_MATRICES];  // of the largest dS so far, which stands for 2^9 in the sums
+    int exponent = 10;  // of the warp's largest dS so far, for which 2^9 stands
 #endif
-    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
-      const int own_row = first + OWN_ROW(r / 2, r % 2 * 2);
-      segment[r] = !HAS_SEGMENTS ? 0 : COMPUTE_DKV ? KEY_SEGMENT(own_row) : QUERY_SEGMENT(own_row);
-#if AB_TYPE != 1
-      exponents[r] = 10;
-#endif
-    }
     int at = 0;
     for (int head = head_begin; head < head_end; ++head) {
       const int scalars = (batch * heads + head) * s_len;
@@ -149,8 +150,9 @@ KERNEL_BEGIN
         row_delta[r] = NUMBER_AT(scalars + IMIN(i, s_len - 1));
       }
 #endif
+      bool same_segment = false;
       int tile = begin;
-      SKIP_TILES(tile)
+      FIND_TILE(tile, same_segment)
       if (tile < last) {
         COPY_TILE(at, tile)
 #if COMPUTE_DKV
@@ -162,8 +164,9 @@ KERNEL_BEGIN
         WAIT_FOR_COPIES()
         // Behind it the tile is whole, and nobody reads the other one any more.
         BARRIER();
+        bool next_same_segment = false;
         int next_tile = tile + BC;
-        SKIP_TILES(next_tile)
+        FIND_TILE(next_tile, next_same_segment)
         if (next_tile < last) {
           COPY_TILE(TILE_WORDS - at, next_tile)
 #if COMPUTE_DKV
@@ -210,42 +213,36 @@ KERNEL_BEGIN
         UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
 #endif
 #if AB_TYPE != 1
-        // Each row of dS is scaled by a power of two into the range where f16 is normal, for the low parts too: by the largest so
-        // far, to whose scale the sums are brought when there is a larger one.
-        float largest[2 * ROW_MATRICES];
-        UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) largest[r] = 0.0f;
-        FOR_EACH_SCORE(m, n, e) largest[m * 2 + e / 2] = FMAX(largest[m * 2 + e / 2], FABS(ds[SCORE(m, n, e)]));
-        OVER_QUADS(largest, FMAX)
-        float shrink[2 * ROW_MATRICES], up[2 * ROW_MATRICES];
-        bool has_grown = false;
-        UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
-          const int exponent = IMAX(exponents[r], IMIN((int)(BITS_OF(largest[r]) >> 23), 253));
-          has_grown = has_grown || exponent > exponents[r];
-          shrink[r] = FLOAT_OF_BITS((uint)IMAX(127 + exponents[r] - exponent, 0) << 23);
-          exponents[r] = exponent;
-          up[r] = FLOAT_OF_BITS((uint)(263 - exponent) << 23);
+        // dS is scaled by a power of two into the range where f16 is normal, for the low parts too: by the largest so far, to whose
+        // scale the sums are brought when there is a larger one.
+        float largest = 0.0f;
+        UNROLL for (int e = 0; e < SCORES; ++e) largest = FMAX(largest, FABS(ds[e]));
+        int largest_bits;
+        WARP_MAX(largest_bits, (int)BITS_OF(largest))
+        const int next_exponent = IMIN(largest_bits >> 23, 253);
+        if (next_exponent > exponent) {
+          const float shrink = FLOAT_OF_BITS((uint)IMAX(127 + exponent - next_exponent, 0) << 23);
+          UNROLL for (int e = 0; e < SUMS(DP); ++e) sums_x[e] *= shrink;
+          exponent = next_exponent;
         }
-        if (has_grown) {
-          UNROLL for (int m = 0; m < ROW_MATRICES; ++m)
-            UNROLL for (int n = 0; n < DP / 8; ++n)
-              UNROLL for (int e = 0; e < 4; ++e) sums_x[SUM(DP, m, n, e)] *= shrink[m * 2 + e / 2];
-        }
-        FOR_EACH_SCORE(m, n, e) ds[SCORE(m, n, e)] *= up[m * 2 + e / 2];
+        const float up = FLOAT_OF_BITS((uint)(263 - exponent) << 23);
+        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= up;
 #endif
         ADD_WEIGHTED(sums_x, ds, at, DP)
         tile = next_tile;
+        same_segment = next_same_segment;
         at = TILE_WORDS - at;
 #if COMPUTE_DKV
         if (tile < last) { STORE_SCALARS(at) }
 #endif
       }
     }
-    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
-      finish[r] = scale / P_SCALE;
-#if AB_TYPE != 1
-      finish[r] *= FLOAT_OF_BITS((uint)(exponents[r] - 9) << 23);
+    float finish[2 * ROW_MATRICES];
+#if AB_TYPE == 1
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = scale;
+#else
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = scale / P_SCALE * FLOAT_OF_BITS((uint)(exponent - 9) << 23);
 #endif
-    }
 #if COMPUTE_DKV
     WRITE_SUMS(sums_x, dk, DP, D, t_len, kv_heads, group, finish)
     UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = 1.0f / P_SCALE;

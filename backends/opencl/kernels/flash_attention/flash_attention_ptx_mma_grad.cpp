@@ -30,7 +30,10 @@ std::int64_t backward_registers(const AttentionTile& tile, const AttentionDims& 
   const std::int64_t x = AttentionTile::padded(d.d), y = AttentionTile::padded(d.dv);
   return tile.row_matrices * ((kernel == Kernel::dq ? x : x + y) / 2 + (x + y) / 4 + tile.streamed);
 }
-std::int64_t most_registers(Kernel kernel) { return kernel == Kernel::dq ? 160 : 208; }
+bool fits_backward_registers(const AttentionTile& tile, const AttentionDims& d, Kernel kernel) {
+  const std::int64_t most = kernel == Kernel::dq ? 160 : tile.streamed > 16 || tile.row_matrices > 1 ? 144 : 208;
+  return backward_registers(tile, d, kernel) <= most;
+}
 
 // As flash_attention_grad_ptx_mma.cl lays out its memory.
 std::int64_t backward_bytes(const AttentionTile& tile, const AttentionDims& d, Kernel kernel) {
@@ -46,7 +49,7 @@ std::vector<AttentionTile> backward_tiles(const AttentionDims& d, Kernel kernel,
     for (const std::int64_t warps : {4, 2, 1, 8})
       for (const std::int64_t streamed : {32, 16}) {
         const AttentionTile tile{warps, row_matrices, streamed};
-        if (backward_registers(tile, d, kernel) <= most_registers(kernel) && tile.rows() <= 128 &&
+        if (fits_backward_registers(tile, d, kernel) && tile.rows() <= 128 &&
             tile.workgroup() <= simt::max_invocations(target) &&
             backward_bytes(tile, d, kernel) <= simt::workgroup_bytes(target))
           all.push_back(tile);
