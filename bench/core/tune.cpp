@@ -147,7 +147,8 @@ class Search {
   };
   Outcome compare(Subject& theirs, double seconds, int max_samples) {
     const std::vector<Samples> samples =
-        measure({&theirs, ours_.get()}, {Buffers::warm, seconds, 5, max_samples, nullptr, options_.stopped, 20, true});
+        measure({&theirs, ours_.get()},
+                {Buffers::warm, seconds, 5, max_samples, nullptr, options_.stopped, 20, true});
     Outcome outcome{fastest(samples[0]), fastest(samples[1]), 1};
     standard_seconds_ = std::min(standard_seconds_, outcome.ours);
     const Ratio ratio = paired_ratio(samples[0].seconds, samples[1].seconds);

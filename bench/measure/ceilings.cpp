@@ -23,7 +23,8 @@ constexpr std::int64_t kCopyGroupBytes = 16 * kCopyWidth * kCopyRounds;
 constexpr double kProbing = 0.4;  // seconds per ceiling: on a busy machine many tries are needed
 
 // A copy as a command, or by a kernel, which a GPU may do faster.
-void record_copy(hal::CommandList& list, hal::Device& device, hal::Buffer& from, hal::Buffer& to, bool by_kernel) {
+void record_copy(hal::CommandList& list, hal::Device& device, hal::Buffer& from, hal::Buffer& to,
+                 bool by_kernel) {
   const std::int64_t bytes = from.bytes();
   const hal::Binding source{&from, 0, bytes, hal::Access::read}, target{&to, 0, bytes, hal::Access::write};
   if (!by_kernel) return list.copy(source, target, "copy");

@@ -293,7 +293,8 @@ TEST_P(Simt, WorkThatDoesNotEndIsALostDevice) {
   const Variable limit("MESHLOOM_WAIT_SECONDS", "0.05");
   open();
   y = device_->allocate(kGroups * per_group * 4, "y");
-  auto list = work(*y, static_cast<std::int64_t>(static_cast<double>(rounds) * std::clamp(4 / seconds, 1.0, 100.0)));
+  auto list =
+      work(*y, static_cast<std::int64_t>(static_cast<double>(rounds) * std::clamp(4 / seconds, 1.0, 100.0)));
   try {
     device_->submit(*list);
     device_->wait();

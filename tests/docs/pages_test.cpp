@@ -117,10 +117,10 @@ TEST(Pages, ModifiersOfTheTablesAreModifiers) {
   EXPECT_GE(count, 6);
 }
 
-TEST(Readme, SaysThatNoGpuHasRunItInItsFirstParagraph) {
+TEST(Readme, SaysWhichGpusHaveRunItInItsFirstParagraph) {
   const std::string page = text_of("README.md");
   const std::size_t begin = page.find("\n\n") + 2;
-  EXPECT_THAT(page.substr(begin, page.find("\n\n", begin) - begin), HasSubstr("No GPU has run it"));
+  EXPECT_THAT(page.substr(begin, page.find("\n\n", begin) - begin), HasSubstr("One GPU has run it"));
 }
 
 TEST(Readme, IsShortAndLinksEveryPage) {

@@ -104,7 +104,8 @@ std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const
   };
   std::vector<hal::Binding> inputs, outputs;
   for (const kernels::TensorType& type : call.inputs) inputs.push_back(bind(type.bytes(), hal::Access::read));
-  for (const kernels::TensorType& type : call.outputs) outputs.push_back(bind(type.bytes(), hal::Access::write));
+  for (const kernels::TensorType& type : call.outputs)
+    outputs.push_back(bind(type.bytes(), hal::Access::write));
   hal::Binding workspace;
   if (choice.workspace_bytes > 0) workspace = bind(choice.workspace_bytes, hal::Access::read_write);
   choice.variant->record({call, choice, planned, list, inputs, outputs, workspace, std::string(call.op)});
@@ -116,7 +117,8 @@ ProgramCommands commands_of(const PlannedProgram& planned, const kernels::Catalo
   ProgramCommands commands;
   PlannedDevice device(info, commands);
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
-  for (const Block& block : blocks) buffers.push_back(std::make_unique<PlannedBuffer>(block.bytes, block.label));
+  for (const Block& block : blocks)
+    buffers.push_back(std::make_unique<PlannedBuffer>(block.bytes, block.label));
   PlannedList list(commands);
   lower(planned, catalog, buffers, device, list);
   list.finish();

@@ -98,7 +98,8 @@ void WorkQueue::begin(const hal::SubmissionRef& what) {
 }
 
 bool WorkQueue::wants_event() const {
-  return under_way_.back().without_event.size() + 1 >= commands_of_event_ || under_way_.back().commands.empty();
+  return under_way_.back().without_event.size() + 1 >= commands_of_event_ ||
+         under_way_.back().commands.empty();
 }
 
 void WorkQueue::add(cl_event event, std::string command) {
@@ -146,7 +147,8 @@ WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) {
   std::unique_lock lock(signal->mutex);
   for (double waited = 0;;) {
     const Clock::time_point before = Clock::now();
-    const std::chrono::duration<double> pause(std::clamp(waited * kPauseOfWaited, kShortestPause, kLongestPause));
+    const std::chrono::duration<double> pause(
+        std::clamp(waited * kPauseOfWaited, kShortestPause, kLongestPause));
     signal->ended.wait_for(lock, pause, [&] { return signal->done; });
     signal->done = false;
     lock.unlock();

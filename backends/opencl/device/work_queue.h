@@ -69,7 +69,7 @@ class WorkQueue {
     hal::SubmissionRef what;
     std::vector<Command> commands;
     std::vector<std::string> without_event;  // since the last of `commands`
-    std::uint32_t stamp = 0;  // 0 = none, as of transfers
+    std::uint32_t stamp = 0;                 // 0 = none, as of transfers
     Clock::time_point submitted;
     bool was_idle = false;
   };

@@ -282,7 +282,8 @@ void Context::check_ran(const Pending& one) {
     lose(kRule, one.what.describe() + ", whose last command did not");
   // A list that was submitted again meanwhile has begun to count anew: its last submission is asked.
   const auto counts_anew = [&](const Pending& later) {
-    return later.value > one.value && later.proof.counts == one.proof.counts && later.proof.query == one.proof.query;
+    return later.value > one.value && later.proof.counts == one.proof.counts &&
+           later.proof.query == one.proof.query;
   };
   if (!one.proof.counts || std::any_of(pending_.begin(), pending_.end(), counts_anew)) return;
   std::uint64_t invocations = 0;

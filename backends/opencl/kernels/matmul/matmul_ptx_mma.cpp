@@ -81,8 +81,10 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   const MatmulDims d = kernels::matmul_dims(call);
   for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
     for (const std::int64_t async : {0, 2, 3}) {
-      if (async > 0 && (!rows_are_wide(d) || shared_bytes(tile, async) > target.limits.max_local_bytes)) continue;
-      for (Fit& fit : simt::product_alternatives(params_of(tile, async), d, target, simt::product_tiles(tile, d)))
+      if (async > 0 && (!rows_are_wide(d) || shared_bytes(tile, async) > target.limits.max_local_bytes))
+        continue;
+      for (Fit& fit :
+           simt::product_alternatives(params_of(tile, async), d, target, simt::product_tiles(tile, d)))
         result.push_back(std::move(fit));
     }
   return result;
@@ -94,12 +96,12 @@ void encode(const EncodeArgs& args) {
   const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
   const auto found = args.choice.params.find("async");
   const std::int64_t async = found == args.choice.params.end() ? 0 : found->second;
-  simt::launch_product(args, d, tile,
-                       {.kernel = "matmul_ptx_mma",
-                        .defines = {simt::define("AB_TYPE", simt::dtype_code(in)),
-                                    simt::define("ASYNC", async > 0),
-                                    simt::define("STAGES", async > 0 ? async : kStages),
-                                    simt::define("WHOLE_STEPS", d.k % tile.bk == 0)}});
+  simt::launch_product(
+      args, d, tile,
+      {.kernel = "matmul_ptx_mma",
+       .defines = {simt::define("AB_TYPE", simt::dtype_code(in)), simt::define("ASYNC", async > 0),
+                   simt::define("STAGES", async > 0 ? async : kStages),
+                   simt::define("WHOLE_STEPS", d.k % tile.bk == 0)}});
 }
 
 }  // namespace
