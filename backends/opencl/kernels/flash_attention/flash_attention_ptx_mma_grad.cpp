@@ -30,9 +30,12 @@ std::int64_t backward_registers(const AttentionTile& tile, const AttentionDims& 
   const std::int64_t x = AttentionTile::padded(d.d), y = AttentionTile::padded(d.dv);
   return tile.row_matrices * ((kernel == Kernel::dq ? x : x + y) / 2 + (x + y) / 4 + tile.streamed);
 }
+// A copy of 16 bytes takes up to four registers for its addresses.
 bool fits_backward_registers(const AttentionTile& tile, const AttentionDims& d, Kernel kernel) {
-  const std::int64_t most = kernel == Kernel::dq ? 160 : tile.streamed > 16 || tile.row_matrices > 1 ? 144 : 208;
-  return backward_registers(tile, d, kernel) <= most;
+  const std::int64_t held = backward_registers(tile, d, kernel);
+  const std::int64_t copies = hal::ceil_div(tile.streamed * (d.d + d.dv) / 8, tile.workgroup());
+  if (kernel == Kernel::dq) return held <= 160 && held + 4 * copies <= 200;
+  return held <= (tile.streamed > 16 || tile.row_matrices > 1 ? 144 : 208) && held + 4 * copies <= 216;
 }
 
 // As flash_attention_grad_ptx_mma.cl lays out its memory.
