@@ -30,11 +30,12 @@ std::int64_t backward_registers(const AttentionTile& tile, const AttentionDims& 
   const std::int64_t x = AttentionTile::padded(d.d), y = AttentionTile::padded(d.dv);
   return tile.row_matrices * ((kernel == Kernel::dq ? x : x + y) / 2 + (x + y) / 4 + tile.streamed);
 }
+// A copy of 16 bytes takes up to four registers for its addresses.
 bool fits_backward_registers(const AttentionTile& tile, const AttentionDims& d, Kernel kernel) {
-  const std::int64_t most = kernel == Kernel::dq                          ? 160
-                            : tile.streamed > 16 || tile.row_matrices > 1 ? 144
-                                                                          : 208;
-  return backward_registers(tile, d, kernel) <= most;
+  const std::int64_t held = backward_registers(tile, d, kernel);
+  const std::int64_t copies = hal::ceil_div(tile.streamed * (d.d + d.dv) / 8, tile.workgroup());
+  if (kernel == Kernel::dq) return held <= 160 && held + 4 * copies <= 200;
+  return held <= (tile.streamed > 16 || tile.row_matrices > 1 ? 144 : 208) && held + 4 * copies <= 216;
 }
 
 // As flash_attention_grad_ptx_mma.cl lays out its memory.
@@ -45,8 +46,7 @@ std::int64_t backward_bytes(const AttentionTile& tile, const AttentionDims& d, K
 }
 
 // Every tile that the device has room for. A warp of 32 rows reads half as much of workgroup memory as two of 16.
-std::vector<AttentionTile> backward_tiles(const AttentionDims& d, Kernel kernel,
-                                          const hal::DeviceInfo& target) {
+std::vector<AttentionTile> backward_tiles(const AttentionDims& d, Kernel kernel, const hal::DeviceInfo& target) {
   std::vector<AttentionTile> all;
   for (const std::int64_t row_matrices : {2, 1})
     for (const std::int64_t warps : {4, 2, 1, 8})
@@ -93,8 +93,7 @@ AttentionTile tile_of(const std::map<std::string, std::int64_t>& params, Kernel 
 }
 
 // The choice, and with `all` what else there is room for.
-std::vector<Fit> backward_fits(const CallView& call, const hal::DeviceInfo& target, bool all,
-                               std::string& why) {
+std::vector<Fit> backward_fits(const CallView& call, const hal::DeviceInfo& target, bool all, std::string& why) {
   if (why = unsupported_attention(call, target); !why.empty()) return {};
   const AttentionDims d = attention_dims(call);
   const std::vector<AttentionTile> dq = backward_tiles(d, Kernel::dq, target),
@@ -105,8 +104,7 @@ std::vector<Fit> backward_fits(const CallView& call, const hal::DeviceInfo& targ
           std::to_string(simt::workgroup_bytes(target)) + " bytes of workgroup memory";
     return {};
   }
-  const AttentionTile best_dq = best_of(dq, d, Kernel::dq, target),
-                      best_dkv = best_of(dkv, d, Kernel::dkv, target);
+  const AttentionTile best_dq = best_of(dq, d, Kernel::dq, target), best_dkv = best_of(dkv, d, Kernel::dkv, target);
   std::vector<Fit> fits{fit_tiles(best_dq, best_dkv, d)};
   if (!all) return fits;
   for (const AttentionTile& tile : dq)
@@ -132,9 +130,8 @@ void encode_backward(const EncodeArgs& args) {
   const std::int64_t rows = tile_of(args.choice.params, Kernel::dq).rows();
   const auto over_rows = [&](Kernel kernel) {
     const Rows own(d, kernel);
-    simt::Launch command =
-        over_own_rows(args, d, tile_of(args.choice.params, kernel), "flash_attention_grad_ptx_mma", own.heads,
-                      own.own, simt::grad_extras_at(d), rows);
+    simt::Launch command = over_own_rows(args, d, tile_of(args.choice.params, kernel), "flash_attention_grad_ptx_mma",
+                                         own.heads, own.own, simt::grad_extras_at(d), rows);
     command.defines.push_back(simt::define("COMPUTE_DKV", kernel == Kernel::dkv));
     return command;
   };
@@ -147,17 +144,16 @@ void encode_backward(const EncodeArgs& args) {
 }  // namespace
 
 kernels::Variant flash_attention_ptx_mma_grad() {
-  return {
-      .name = "ptx_mma",
-      .kinds = {hal::ProfileKind::gpu},
-      .about =
-          "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
-          "the other side is streamed past, probabilities in two parts",
-      .fit = fit_backward,
-      .encode = encode_backward,
-      .alternatives = backward_alternatives,
-      .low_precision = true,
-      .needs_self_test = true};
+  return {.name = "ptx_mma",
+          .kinds = {hal::ProfileKind::gpu},
+          .about =
+              "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
+              "the other side is streamed past, probabilities in two parts",
+          .fit = fit_backward,
+          .encode = encode_backward,
+          .alternatives = backward_alternatives,
+          .low_precision = true,
+          .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::opencl
