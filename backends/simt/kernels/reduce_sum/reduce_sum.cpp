@@ -25,6 +25,9 @@ std::int64_t total_groups(std::int64_t count, std::uint32_t width) {
   return std::clamp<std::int64_t>(count / (kElementsPerLane * width), 1, kTotalGroups);
 }
 
+// Whether the first pass adds the lanes of a workgroup, which costs CPU drivers more than reading their numbers.
+bool adds_lanes(const hal::DeviceInfo& target) { return target.profile.kind == hal::ProfileKind::gpu; }
+
 Fit fit_total(const CallView& call, const hal::DeviceInfo& target) {
   const std::string reason = unsupported_dtype(call);
   if (!reason.empty()) return Fit::no(reason);
@@ -56,24 +59,25 @@ void encode_total(const EncodeArgs& args) {
   const char* square = kSquare ? "1" : "0";
   if (groups == 1) {
     launch(args, {.kernel = "total_sum",
-                  .defines = {{"SQUARE", square}, {"FINAL", "1"}},
+                  .defines = {{"SQUARE", square}, {"ADD_LANES", "1"}},
                   .width = width,
                   .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
                   .constants = {hal::word(count)}});
     return;
   }
+  const bool add_lanes = adds_lanes(args.device.info());
   launch(args, {.kernel = "total_sum",
-                .defines = {{"SQUARE", square}, {"FINAL", "0"}},
+                .defines = {{"SQUARE", square}, {"ADD_LANES", add_lanes ? "1" : "0"}},
                 .width = width,
                 .groups = {static_cast<std::uint32_t>(groups), 1, 1},
                 .bindings = {reads(args.inputs[0]), writes(args.workspace)},
                 .constants = {hal::word(count)}});
   args.commands.barrier();
   launch(args, {.kernel = "total_sum",
-                .defines = {{"SQUARE", "0"}, {"FINAL", "1"}},
+                .defines = {{"SQUARE", "0"}, {"ADD_LANES", "1"}},
                 .width = width,
                 .bindings = {reads(args.workspace), writes(args.outputs[0])},
-                .constants = {hal::word(groups * width)}});
+                .constants = {hal::word(groups * (add_lanes ? 1 : width))}});
 }
 
 void encode_reduce(const EncodeArgs& args) {
