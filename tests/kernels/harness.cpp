@@ -1,7 +1,6 @@
 #include "tests/kernels/harness.h"
 
 #include <fmt/format.h>
-
 #include <gtest/gtest.h>
 
 #include <algorithm>

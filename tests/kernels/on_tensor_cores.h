@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <set>
 #include <string>
@@ -28,6 +29,8 @@ class OnTensorCores : public testing::Test {
   static constexpr std::int64_t kLocalBytes = 64 << 10;
 
   void SetUp() override {
+    // Made by hand, the instructions of a real model's attention take minutes.
+    if (slow_cases()) ::setenv("MESHLOOM_WAIT_SECONDS", "0", 0);
     kernels::add_contracts(catalog_);
     register_backends(registry_, catalog_);
     variant_ = catalog_.find(op_, "opencl", "ptx_mma");

@@ -21,8 +21,11 @@ std::int64_t forward_registers(const AttentionTile& tile, const AttentionDims& d
   return tile.row_matrices *
          (AttentionTile::padded(d.dv) / 2 + AttentionTile::padded(d.d) / 4 + tile.streamed / 2);
 }
+// A copy of 16 bytes takes up to four registers for its addresses.
 bool fits_registers(const AttentionTile& tile, const AttentionDims& d) {
-  return forward_registers(tile, d) <= (tile.row_matrices > 1 ? 140 : 200);
+  const std::int64_t held = forward_registers(tile, d);
+  const std::int64_t copies = hal::ceil_div(tile.streamed * (d.d + d.dv) / 8, tile.workgroup());
+  return held <= (tile.row_matrices > 1 ? 140 : 200) && held + 4 * copies <= 232;
 }
 
 // As flash_attention_ptx_mma.cl lays out its memory.
@@ -40,20 +43,28 @@ std::int64_t forward_cost(const AttentionTile& tile, const AttentionDims& d, con
          (tile.rows() + kWorkgroupRows);
 }
 
+// Row matrices and warps, of equal numbers of rows the better first: two matrices share what is loaded of keys, but few warps do
+// not hide how long loads take.
+constexpr std::pair<int, int> kOwnRows[] = {{2, 4}, {1, 8}, {1, 4}, {2, 2}, {1, 2}, {2, 1}, {1, 1}};
+
 // Every tile that the device has room for; `why` not, where there is none.
-std::vector<AttentionTile> forward_tiles(const CallView& call, const hal::DeviceInfo& target, std::string& why) {
+std::vector<AttentionTile> forward_tiles(const CallView& call, const hal::DeviceInfo& target,
+                                         std::string& why) {
   std::vector<AttentionTile> all;
   if (why = unsupported_attention(call, target); !why.empty()) return all;
   const AttentionDims d = attention_dims(call);
-  const auto limit = simt::workgroup_bytes(target);
-  for (const std::int64_t row_matrices : {2, 1})
-    for (const std::int64_t warps : {8, 4, 2, 1})
-      for (const std::int64_t streamed : {64, 32, 16}) {
-        const AttentionTile tile{warps, row_matrices, streamed};
-        if (fits_registers(tile, d) && tile.workgroup() <= simt::max_invocations(target) &&
-            forward_bytes(tile, d) <= limit && tile.rows() <= 128)
-          all.push_back(tile);
-      }
+  const std::int64_t limit = simt::workgroup_bytes(target);
+  for (const auto& [row_matrices, warps] : kOwnRows) {
+    // Wider heads leave registers to more warps with tiles of 32 keys.
+    const bool narrow = AttentionTile::padded(std::max(d.d, d.dv)) <= 64;
+    for (const std::int64_t streamed : {narrow ? 64 : 32, narrow ? 32 : 64, 16}) {
+      const AttentionTile tile{warps, row_matrices, streamed};
+      if (row_matrices > 1 && streamed < 32) continue;
+      if (fits_registers(tile, d) && tile.workgroup() <= simt::max_invocations(target) &&
+          forward_bytes(tile, d) <= limit)
+        all.push_back(tile);
+    }
+  }
   if (all.empty())
     why = "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) +
           " features do not fit the registers of a lane and " + std::to_string(limit) +
@@ -74,10 +85,10 @@ Fit fit_forward(const CallView& call, const hal::DeviceInfo& target) {
   if (all.empty()) return Fit::no(why);
   const AttentionDims d = attention_dims(call);
   return fit_forward_tile(*std::min_element(all.begin(), all.end(),
-                                    [&](const AttentionTile& x, const AttentionTile& y) {
-                                      return forward_cost(x, d, target) < forward_cost(y, d, target);
-                                    }),
-                  d);
+                                            [&](const AttentionTile& x, const AttentionTile& y) {
+                                              return forward_cost(x, d, target) < forward_cost(y, d, target);
+                                            }),
+                          d);
 }
 
 std::vector<Fit> forward_alternatives(const CallView& call, const hal::DeviceInfo& target) {
@@ -106,16 +117,17 @@ void encode_forward(const EncodeArgs& args) {
 }  // namespace
 
 kernels::Variant flash_attention_ptx_mma() {
-  return {.name = "ptx_mma",
-          .kinds = {hal::ProfileKind::gpu},
-          .about =
-              "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
-              "keys are streamed past, probabilities in two parts",
-          .fit = fit_forward,
-          .encode = encode_forward,
-          .alternatives = forward_alternatives,
-          .low_precision = true,
-          .needs_self_test = true};
+  return {
+      .name = "ptx_mma",
+      .kinds = {hal::ProfileKind::gpu},
+      .about =
+          "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
+          "keys are streamed past, probabilities in two parts",
+      .fit = fit_forward,
+      .encode = encode_forward,
+      .alternatives = forward_alternatives,
+      .low_precision = true,
+      .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::opencl

@@ -46,8 +46,7 @@ std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
-  if (std::string reason = unsupported(call, target); !reason.empty())
-    return Fit::no(std::move(reason));
+  if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType in = call.inputs[0].dtype;
   if (const auto tile = simt::best_tile(tiles(target, in), target, d.m, d.n, d.g))
