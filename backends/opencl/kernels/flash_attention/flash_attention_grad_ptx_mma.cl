@@ -43,22 +43,19 @@
   SKIP_KEYS(tile, last)           \
   SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
 #endif
-// The tile's lse, in units of log2 and less the scale of probabilities, and delta come through registers.
-#define EACH_SCALAR(e) \
-  UNROLL for (int e = 0; e < SCALARS; ++e) if (2 * BC % WG_X == 0 || LOCAL_ID(0) + e * WG_X < 2 * BC)
+// The tile's lse, in units of log2 and less the scale of probabilities, and delta come through registers. Where there are more
+// invocations than numbers, several carry the same.
 #define SCALARS ((2 * BC + WG_X - 1) / WG_X)
+#define SCALAR_OF(e) ((LOCAL_ID(0) + (e) * WG_X) % (2 * BC))
 #define LOAD_SCALARS(from)                                                                \
-  EACH_SCALAR(mesh_e) {                                                                   \
-    const int mesh_i = LOCAL_ID(0) + mesh_e * WG_X;                                       \
-    const int mesh_at = scalars + IMIN((from) + mesh_i % BC, s_len - 1);                  \
-    next_scalars[mesh_e] = mesh_i < BC ? LSE(mesh_at) : NUMBER_AT(mesh_at);               \
+  UNROLL for (int mesh_e = 0; mesh_e < SCALARS; ++mesh_e) {                               \
+    const int mesh_at = scalars + IMIN((from) + SCALAR_OF(mesh_e) % BC, s_len - 1);       \
+    next_scalars[mesh_e] = SCALAR_OF(mesh_e) < BC ? LSE(mesh_at) : NUMBER_AT(mesh_at);    \
   }
 #define STORE_SCALARS(at)                                                                 \
-  EACH_SCALAR(mesh_e) {                                                                   \
-    const int mesh_i = LOCAL_ID(0) + mesh_e * WG_X;                                       \
-    ((__local float *)(memory + (at) + SCALARS_AT))[mesh_i] =                             \
-        mesh_i < BC ? next_scalars[mesh_e] * LOG2_E - LOG2_P_SCALE : next_scalars[mesh_e]; \
-  }
+  UNROLL for (int mesh_e = 0; mesh_e < SCALARS; ++mesh_e)                                 \
+    ((__local float *)(memory + (at) + SCALARS_AT))[SCALAR_OF(mesh_e)] =                  \
+        SCALAR_OF(mesh_e) < BC ? next_scalars[mesh_e] * LOG2_E - LOG2_P_SCALE : next_scalars[mesh_e];
 #define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0)
 
 KERNEL_BEGIN
