@@ -73,7 +73,8 @@ TEST_F(AttentionPtxMmaGrad, EqualsTheReference) {
     // By hand the cases of models take minutes.
     if (test.slow || !has_turn(seed, 8)) continue;
     expect_right_or_refused(*device, narrow(test, seed / 8 % 2 ? DType::bf16 : DType::f16), seed);
-    if (slow_cases()) expect_right_or_refused(*device, narrow(test, seed / 8 % 2 ? DType::f16 : DType::bf16), seed);
+    if (slow_cases())
+      expect_right_or_refused(*device, narrow(test, seed / 8 % 2 ? DType::f16 : DType::bf16), seed);
   }
 }
 
@@ -82,16 +83,18 @@ TEST_F(AttentionPtxMmaGrad, RandomCallsEqualTheReference) {
   const auto from = static_cast<std::uint64_t>(fuzz_from());
   const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(4));
   for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right_or_refused(*device, narrow(contract().random_case({kernels::mix(i, 177)}), i % 2 ? DType::bf16 : DType::f16), i);
+    expect_right_or_refused(
+        *device, narrow(contract().random_case({kernels::mix(i, 177)}), i % 2 ? DType::bf16 : DType::f16), i);
 }
 
 // Lengths that end tiles and warps early, groups of heads, in every tile.
 TEST_F(AttentionPtxMmaGrad, EveryTileEqualsTheReference) {
   const auto device = open();
   std::size_t turn = 0;
-  for (const Call& call : {Call{.s = 1, .t = 1}, Call{.b = 2, .s = 17, .t = 33, .h = 4, .kv = 2, .d = 24, .dv = 40},
-                           Call{.s = 65, .t = 65, .h = 3, .d = 24, .dv = 24, .soft_cap = 2},
-                           Call{.s = 33, .t = 17, .h = 2, .kv = 2, .d = 128, .dv = 128, .causal = false}}) {
+  for (const Call& call :
+       {Call{.s = 1, .t = 1}, Call{.b = 2, .s = 17, .t = 33, .h = 4, .kv = 2, .d = 24, .dv = 40},
+        Call{.s = 65, .t = 65, .h = 3, .d = 24, .dv = 24, .soft_cap = 2},
+        Call{.s = 33, .t = 17, .h = 2, .kv = 2, .d = 128, .dv = 128, .causal = false}}) {
     for (const DType dtype : {DType::bf16, DType::f16}) {
       const Case test = case_of(call, dtype);
       const CaseCall view(catalog_, kOp, test);

@@ -46,7 +46,8 @@ std::int64_t backward_bytes(const AttentionTile& tile, const AttentionDims& d, K
 }
 
 // Every tile that the device has room for. A warp of 32 rows reads half as much of workgroup memory as two of 16.
-std::vector<AttentionTile> backward_tiles(const AttentionDims& d, Kernel kernel, const hal::DeviceInfo& target) {
+std::vector<AttentionTile> backward_tiles(const AttentionDims& d, Kernel kernel,
+                                          const hal::DeviceInfo& target) {
   std::vector<AttentionTile> all;
   for (const std::int64_t row_matrices : {2, 1})
     for (const std::int64_t warps : {4, 2, 1, 8})
@@ -93,7 +94,8 @@ AttentionTile tile_of(const std::map<std::string, std::int64_t>& params, Kernel 
 }
 
 // The choice, and with `all` what else there is room for.
-std::vector<Fit> backward_fits(const CallView& call, const hal::DeviceInfo& target, bool all, std::string& why) {
+std::vector<Fit> backward_fits(const CallView& call, const hal::DeviceInfo& target, bool all,
+                               std::string& why) {
   if (why = unsupported_attention(call, target); !why.empty()) return {};
   const AttentionDims d = attention_dims(call);
   const std::vector<AttentionTile> dq = backward_tiles(d, Kernel::dq, target),
@@ -104,7 +106,8 @@ std::vector<Fit> backward_fits(const CallView& call, const hal::DeviceInfo& targ
           std::to_string(simt::workgroup_bytes(target)) + " bytes of workgroup memory";
     return {};
   }
-  const AttentionTile best_dq = best_of(dq, d, Kernel::dq, target), best_dkv = best_of(dkv, d, Kernel::dkv, target);
+  const AttentionTile best_dq = best_of(dq, d, Kernel::dq, target),
+                      best_dkv = best_of(dkv, d, Kernel::dkv, target);
   std::vector<Fit> fits{fit_tiles(best_dq, best_dkv, d)};
   if (!all) return fits;
   for (const AttentionTile& tile : dq)
@@ -130,8 +133,9 @@ void encode_backward(const EncodeArgs& args) {
   const std::int64_t rows = tile_of(args.choice.params, Kernel::dq).rows();
   const auto over_rows = [&](Kernel kernel) {
     const Rows own(d, kernel);
-    simt::Launch command = over_own_rows(args, d, tile_of(args.choice.params, kernel), "flash_attention_grad_ptx_mma",
-                                         own.heads, own.own, simt::grad_extras_at(d), rows);
+    simt::Launch command =
+        over_own_rows(args, d, tile_of(args.choice.params, kernel), "flash_attention_grad_ptx_mma", own.heads,
+                      own.own, simt::grad_extras_at(d), rows);
     command.defines.push_back(simt::define("COMPUTE_DKV", kernel == Kernel::dkv));
     return command;
   };
@@ -144,16 +148,17 @@ void encode_backward(const EncodeArgs& args) {
 }  // namespace
 
 kernels::Variant flash_attention_ptx_mma_grad() {
-  return {.name = "ptx_mma",
-          .kinds = {hal::ProfileKind::gpu},
-          .about =
-              "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
-              "the other side is streamed past, probabilities in two parts",
-          .fit = fit_backward,
-          .encode = encode_backward,
-          .alternatives = backward_alternatives,
-          .low_precision = true,
-          .needs_self_test = true};
+  return {
+      .name = "ptx_mma",
+      .kinds = {hal::ProfileKind::gpu},
+      .about =
+          "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
+          "the other side is streamed past, probabilities in two parts",
+      .fit = fit_backward,
+      .encode = encode_backward,
+      .alternatives = backward_alternatives,
+      .low_precision = true,
+      .needs_self_test = true};
 }
 
 }  // namespace meshloom::backends::opencl
