@@ -85,13 +85,7 @@ KERNEL_BEGIN
     const int batch = item / blocks / heads;
     const int group = head_begin / (heads / kv_heads);
     DECODE_EXTRAS(items / blocks / heads, batch)
-    int begin = IMIN(IMAX(first + offset - left, 0), t_len);
-    int last = IMIN(first + count + offset + right, t_len);
-    if (prefix > 0) {
-      last = begin < last ? IMAX(last, prefix) : prefix;
-      begin = 0;
-    }
-    ALIGN_TO_STEPS(begin)
+    DECLARE_SHOWN_KEYS
     const int base_own_x = (batch * s_len * heads + head_begin) * D;
     const int base_own_y = (batch * s_len * heads + head_begin) * DV;
 #endif

@@ -52,13 +52,7 @@ KERNEL_BEGIN
     const float factor = LOGITS ? 1.0f : scale_log2;
     DECODE_EXTRAS(items / blocks / heads, batch)
     DECODE_HEAD
-    int begin = IMIN(IMAX(first + offset - left, 0), t_len);
-    int last = IMIN(first + count + offset + right, t_len);
-    if (prefix > 0) {
-      last = begin < last ? IMAX(last, prefix) : prefix;
-      begin = 0;
-    }
-    ALIGN_TO_STEPS(begin)
+    DECLARE_SHOWN_KEYS
     const int base_q = (batch * s_len * heads + head) * D;
     const int base_k = (batch * t_len * kv_heads + group) * D;
     const int base_v = (batch * t_len * kv_heads + group) * DV;

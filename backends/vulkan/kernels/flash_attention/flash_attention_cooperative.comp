@@ -49,13 +49,7 @@ KERNEL_BEGIN
     float scale_log2 = scale * LOG2_E;
     DECODE_EXTRAS(items / blocks / heads, batch)
     DECODE_HEAD
-    int begin = IMIN(IMAX(first + offset - left, 0), t_len);
-    int last = IMIN(first + count + offset + right, t_len);
-    if (prefix > 0) {
-      last = begin < last ? IMAX(last, prefix) : prefix;
-      begin = 0;
-    }
-    ALIGN_TO_STEPS(begin)
+    DECLARE_SHOWN_KEYS
     LOAD_OWN_ROWS(Q_AT, q, WORDS_D, (batch * s_len * heads + head) * D, first, s_len, D, heads * D)
 #if OWN_X_HELD
     BARRIER();

@@ -116,13 +116,7 @@ KERNEL_BEGIN
     int batch = item / blocks / heads;
     int group = head_begin / (heads / kv_heads);
     DECODE_EXTRAS(items / blocks / heads, batch)
-    int begin = IMIN(IMAX(first + offset - left, 0), t_len);
-    int last = IMIN(first + count + offset + right, t_len);
-    if (prefix > 0) {
-      last = begin < last ? IMAX(last, prefix) : prefix;
-      begin = 0;
-    }
-    ALIGN_TO_STEPS(begin)
+    DECLARE_SHOWN_KEYS
 #endif
 #if OWN_X_HELD
     LOAD_X(0)
