@@ -16,7 +16,7 @@ constexpr const char* kRule = "a command that was enqueued must have run when th
 constexpr std::uint32_t kStamps = 1024;
 constexpr std::size_t kBounceBytes = std::size_t{16} << 20;
 // Between two looks at an event passes a part of the time that it was waited for, within these limits: NVIDIA's driver reports
-// an event by its callback only milliseconds after its end.
+// an event by its callback only milliseconds after its end. Drivers on CPUs report it at once and need the processor themselves.
 constexpr double kShortestPause = 20e-6, kLongestPause = 10e-3, kPauseOfWaited = 1.0 / 32;
 constexpr double kSecondsForLost = 1;
 // A look that took longer counts as this many seconds: the process was stopped meanwhile.
@@ -48,7 +48,10 @@ cl_int execution_status(cl_event event, cl_int& status) {
 
 WorkQueue::WorkQueue(cl_context context, cl_device_id device, cl_command_queue_properties properties,
                      std::string where, std::shared_ptr<DriverMessages> messages, bool on_cpu)
-    : where_(std::move(where)), messages_(std::move(messages)), commands_of_event_(on_cpu ? 1 : 32) {
+    : where_(std::move(where)),
+      messages_(std::move(messages)),
+      commands_of_event_(on_cpu ? 1 : 32),
+      shortest_pause_(on_cpu ? kLongestPause : kShortestPause) {
   settings_.compiles_late = on_cpu;
   cl_int status = CL_SUCCESS;
   queue_ = Queue{clCreateCommandQueue(context, device, properties, &status)};
@@ -134,7 +137,7 @@ cl_int WorkQueue::status_of(const Command& command) {
   return status;
 }
 
-WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) {
+WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) const {
   const auto ended = [&] {
     cl_int status = CL_COMPLETE;
     return execution_status(event, status) != CL_SUCCESS || status <= CL_COMPLETE;
@@ -148,7 +151,7 @@ WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) {
   for (double waited = 0;;) {
     const Clock::time_point before = Clock::now();
     const std::chrono::duration<double> pause(
-        std::clamp(waited * kPauseOfWaited, kShortestPause, kLongestPause));
+        std::clamp(waited * kPauseOfWaited, shortest_pause_, kLongestPause));
     signal->ended.wait_for(lock, pause, [&] { return signal->done; });
     signal->done = false;
     lock.unlock();
@@ -159,7 +162,7 @@ WorkQueue::Ended WorkQueue::wait_for(cl_event event, double limit) {
   }
 }
 
-WorkQueue::Ended WorkQueue::wait_for(const UnderWay& one, double limit) {
+WorkQueue::Ended WorkQueue::wait_for(const UnderWay& one, double limit) const {
   std::size_t done = 0;
   for (double waited = 0;;) {
     const Clock::time_point begin = Clock::now();

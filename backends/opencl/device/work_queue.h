@@ -81,9 +81,9 @@ class WorkQueue {
   void check_work(cl_int status, const std::string& where, const std::string& call);
   cl_int status_of(const Command& command);
   // Waits at most `limit` seconds, or without end where that is negative.
-  static Ended wait_for(cl_event event, double limit);
+  Ended wait_for(cl_event event, double limit) const;
   // The limit begins anew with every command that ends: some drivers compile kernels when they first run.
-  static Ended wait_for(const UnderWay& one, double limit);
+  Ended wait_for(const UnderWay& one, double limit) const;
   void wait(UnderWay& one);
   void check_stamps();
   void transfer(cl_event event, const std::string& where);
@@ -92,6 +92,7 @@ class WorkQueue {
   hal::SubmissionSettings settings_ = hal::SubmissionSettings::from_environment();
   std::shared_ptr<DriverMessages> messages_;
   std::size_t commands_of_event_;
+  double shortest_pause_;  // between two looks at an event, in seconds
   Queue queue_;
   Memory stamps_;  // a ring of the numbers of the last submissions
   std::uint32_t stamped_ = 0;
