@@ -179,6 +179,23 @@ TEST_P(Simt, AListSubmittedAgainSeesWhatTheOneBeforeWrote) {
   EXPECT_THAT(floats(*a, 0, 64), testing::Each(1024.0f));
 }
 
+// Benchmarks run it on GPUs alone.
+TEST_P(Simt, TheProbeOfBandwidthCopies) {
+  constexpr std::int64_t kGroups = 3, kRounds = 2, kCount = kGroups * kRounds * 4 * 8;
+  std::vector<float> in(kCount);
+  std::iota(in.begin(), in.end(), 1.0f);
+  auto a = buffer(in, "a"), b = buffer(std::vector<float>(kCount, 0.0f), "b");
+  auto list = device_->record("copy");
+  const hal::ExecutableSpec spec{"probe_copy", {}, {8, 1, 1}, {Access::read, Access::write}, 1};
+  list->dispatch(device_->load(spec), {kGroups, 1, 1},
+                 std::vector<hal::Binding>{{a.get(), 0, 4 * kCount, Access::read},
+                                           {b.get(), 0, 4 * kCount, Access::write}},
+                 std::vector{hal::word(kRounds)}, "copy");
+  list->finish();
+  device_->submit(*list);
+  EXPECT_EQ(floats(*b, 0, kCount), in);
+}
+
 TEST_P(Simt, HostCallsRunBetweenTheirNeighbours) {
   auto a = buffer(std::vector<float>(64, 1.0f), "a"), b = buffer(std::vector<float>(64, 0.0f), "b");
   auto list = device_->record("host");
