@@ -79,7 +79,9 @@ class PlannedDevice : public hal::Device {
   void read(const hal::Buffer&, std::int64_t, std::span<std::byte>) override { refuse(); }
 
  protected:
-  std::unique_ptr<hal::Buffer> do_allocate(std::int64_t, const std::string&) override { refuse(); }
+  std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override {
+    return std::make_unique<PlannedBuffer>(bytes, label);
+  }
 
  private:
   [[noreturn]] void refuse() const {
@@ -91,15 +93,11 @@ class PlannedDevice : public hal::Device {
 
 }  // namespace
 
-std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const kernels::Choice& choice,
-                                            const hal::DeviceInfo& device) {
-  ProgramCommands commands;
-  PlannedDevice planned(device, commands);
-  PlannedList list(commands);
-  std::vector<std::unique_ptr<hal::Buffer>> buffers;
+void record_call(const kernels::CallView& call, const kernels::Choice& choice, hal::Device& device,
+                 hal::CommandList& list, std::vector<std::unique_ptr<hal::Buffer>>& buffers,
+                 const std::string& label) {
   const auto bind = [&](std::int64_t bytes, hal::Access access) {
-    const std::int64_t whole_words = std::max<std::int64_t>((bytes + 3) / 4 * 4, 4);
-    buffers.push_back(std::make_unique<PlannedBuffer>(whole_words, std::string(call.op)));
+    buffers.push_back(device.allocate(std::max<std::int64_t>((bytes + 3) / 4 * 4, 4), label));
     return hal::Binding{buffers.back().get(), 0, bytes, access};
   };
   std::vector<hal::Binding> inputs, outputs;
@@ -108,7 +106,16 @@ std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const
     outputs.push_back(bind(type.bytes(), hal::Access::write));
   hal::Binding workspace;
   if (choice.workspace_bytes > 0) workspace = bind(choice.workspace_bytes, hal::Access::read_write);
-  choice.variant->record({call, choice, planned, list, inputs, outputs, workspace, std::string(call.op)});
+  choice.variant->record({call, choice, device, list, inputs, outputs, workspace, label});
+}
+
+std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const kernels::Choice& choice,
+                                            const hal::DeviceInfo& device) {
+  ProgramCommands commands;
+  PlannedDevice planned(device, commands);
+  PlannedList list(commands);
+  std::vector<std::unique_ptr<hal::Buffer>> buffers;
+  record_call(call, choice, planned, list, buffers, std::string(call.op));
   return commands.kernels;
 }
 

@@ -19,6 +19,11 @@ struct ProgramCommands {
   std::vector<std::string> labels;           // of the commands
 };
 
+// Records one call as `choice` runs it on tensors of its own, which are allocated into `buffers`.
+void record_call(const kernels::CallView& call, const kernels::Choice& choice, hal::Device& device,
+                 hal::CommandList& list, std::vector<std::unique_ptr<hal::Buffer>>& buffers,
+                 const std::string& label);
+
 // The kernels of one call run by `choice`, each once.
 std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const kernels::Choice& choice,
                                             const hal::DeviceInfo& device);

@@ -8,6 +8,7 @@
 #include "hal/suggest.h"
 #include "kernels/program/call_text.h"
 #include "trainer/compose/passes/select.h"
+#include "trainer/execute/commands_of.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -99,18 +100,8 @@ InspectedCall inspect_choice(hal::Device& device, const kernels::Contract& contr
   const std::vector<kernels::TensorType> outputs = contract.infer(call.inputs, call.attrs);
   const kernels::CallView view{contract.name, call.inputs, outputs, call.attrs};
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
-  const auto bind = [&](std::int64_t bytes, hal::Access access) {
-    buffers.push_back(device.allocate(std::max<std::int64_t>((bytes + 3) / 4 * 4, 4), found.call));
-    return hal::Binding{buffers.back().get(), 0, bytes, access};
-  };
-  std::vector<hal::Binding> ins, outs;
-  for (const kernels::TensorType& type : call.inputs) ins.push_back(bind(type.bytes(), hal::Access::read));
-  for (const kernels::TensorType& type : outputs) outs.push_back(bind(type.bytes(), hal::Access::write));
-  hal::Binding workspace;
-  if (found.choice.workspace_bytes > 0)
-    workspace = bind(found.choice.workspace_bytes, hal::Access::read_write);
   InspectingList list(found);
-  found.choice.variant->record({view, found.choice, device, list, ins, outs, workspace, found.call});
+  record_call(view, found.choice, device, list, buffers, found.call);
   return found;
 }
 

@@ -97,24 +97,22 @@ void WorkQueue::begin(const hal::SubmissionRef& what) {
   check_alive();
   if (under_way_.size() >= kStamps / 2) wait();
   const bool was_idle = under_way_.empty();
-  under_way_.push_back({what, {}, {}, 0, Clock::now(), was_idle});
+  under_way_.push_back({what, {}, {}, 0, 0, Clock::now(), was_idle});
 }
 
 bool WorkQueue::wants_event() const {
-  return under_way_.back().without_event.size() + 1 >= commands_of_event_ ||
-         under_way_.back().commands.empty();
+  return under_way_.back().without_event + 1 >= commands_of_event_ || under_way_.back().commands.empty();
 }
 
 void WorkQueue::add(cl_event event, std::string command) {
   if (!event) lose(command, kRule, "the driver took it and made no event for it");
-  std::vector<std::string>& before = under_way_.back().without_event;
-  if (!before.empty()) command = before.front() + " to " + command;
-  before.clear();
-  under_way_.back().commands.push_back({Event{event}, std::move(command)});
+  UnderWay& one = under_way_.back();
+  if (std::exchange(one.without_event, 0) > 0) command = one.first_without_event + " to " + command;
+  one.commands.push_back({Event{event}, std::move(command)});
 }
 
 void WorkQueue::add_without_event(std::string command) {
-  under_way_.back().without_event.push_back(std::move(command));
+  if (under_way_.back().without_event++ == 0) under_way_.back().first_without_event = std::move(command);
 }
 
 void WorkQueue::end() {
@@ -251,7 +249,7 @@ void WorkQueue::check_stamps() {
 }
 
 void WorkQueue::transfer(cl_event event, const std::string& where) {
-  under_way_.push_back({{}, {}, {}, 0, Clock::now(), under_way_.empty()});
+  under_way_.push_back({{}, {}, {}, 0, 0, Clock::now(), under_way_.empty()});
   add(event, where);
   check_work(clFlush(queue_.get()), where, "clFlush");
   wait(under_way_.front());

@@ -68,8 +68,9 @@ class WorkQueue {
   struct UnderWay {
     hal::SubmissionRef what;
     std::vector<Command> commands;
-    std::vector<std::string> without_event;  // since the last of `commands`
-    std::uint32_t stamp = 0;                 // 0 = none, as of transfers
+    std::string first_without_event;  // since the last of `commands`, and how many
+    std::size_t without_event = 0;
+    std::uint32_t stamp = 0;  // 0 = none, as of transfers
     Clock::time_point submitted;
     bool was_idle = false;
   };

@@ -1,5 +1,6 @@
 #include "backends/opencl/kernels/flash_attention/attention_mma.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "backends/opencl/device/mma.h"
@@ -18,6 +19,19 @@ std::string unsupported_attention(const kernels::CallView& call, const hal::Devi
       return "loads eight features at a time, which heads of " + std::to_string(features) +
              " are no multiple of";
   return simt::unsupported_attention_size(call);
+}
+
+std::int64_t registers_of_copies(const AttentionTile& tile, const AttentionDims& d) {
+  return 4 * hal::ceil_div(tile.streamed * (d.d + d.dv) / 8, tile.workgroup());
+}
+
+std::int64_t busiest_core(const AttentionTile& tile, std::int64_t batch_heads, std::int64_t length,
+                          const hal::DeviceInfo& target) {
+  // What else a workgroup costs, in rows: tiles of streamed rows are read once for all of its rows.
+  constexpr std::int64_t kWorkgroupRows = 32;
+  const std::int64_t workgroups = batch_heads * hal::ceil_div(length, tile.rows());
+  return hal::ceil_div(workgroups, std::max<std::int64_t>(target.profile.cores, 1)) *
+         (tile.rows() + kWorkgroupRows);
 }
 
 simt::Launch over_own_rows(const kernels::EncodeArgs& args, const AttentionDims& d, const AttentionTile& tile,

@@ -31,6 +31,12 @@ struct AttentionTile {
 // The reason why no kernel here computes the call, whatever its tile, or "".
 std::string unsupported_attention(const kernels::CallView& call, const hal::DeviceInfo& target);
 
+// Registers of an invocation for the addresses of its copies of a tile, each of which takes up to four.
+std::int64_t registers_of_copies(const AttentionTile& tile, const kernels::AttentionDims& d);
+// How long the busiest core is at work on `length` own rows of each of so many heads of all batch rows.
+std::int64_t busiest_core(const AttentionTile& tile, std::int64_t batch_heads, std::int64_t length,
+                          const hal::DeviceInfo& target);
+
 // A kernel over own rows of `heads` heads, `length` rows each, without bindings; the extras begin at byte `extras_at`. A bitmask
 // is summed up by blocks of `summary_rows` queries.
 simt::Launch over_own_rows(const kernels::EncodeArgs& args, const kernels::AttentionDims& d,

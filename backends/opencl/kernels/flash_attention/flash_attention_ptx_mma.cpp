@@ -21,26 +21,15 @@ std::int64_t forward_registers(const AttentionTile& tile, const AttentionDims& d
   return tile.row_matrices *
          (AttentionTile::padded(d.dv) / 2 + AttentionTile::padded(d.d) / 4 + tile.streamed / 2);
 }
-// A copy of 16 bytes takes up to four registers for its addresses.
 bool fits_registers(const AttentionTile& tile, const AttentionDims& d) {
   const std::int64_t held = forward_registers(tile, d);
-  const std::int64_t copies = hal::ceil_div(tile.streamed * (d.d + d.dv) / 8, tile.workgroup());
-  return held <= (tile.row_matrices > 1 ? 140 : 200) && held + 4 * copies <= 232;
+  return held <= (tile.row_matrices > 1 ? 140 : 200) && held + registers_of_copies(tile, d) <= 232;
 }
 
 // As flash_attention_ptx_mma.cl lays out its memory.
 std::int64_t forward_bytes(const AttentionTile& tile, const AttentionDims& d) {
   const std::int64_t x = AttentionTile::stride(d.d), y = AttentionTile::stride(d.dv);
   return 16 * std::max(2 * tile.streamed * (x + y), tile.rows() * std::max(x, y));
-}
-
-// What else a workgroup costs, in rows: tiles of keys are read once for all of its rows.
-constexpr std::int64_t kWorkgroupRows = 32;
-// How long the busiest core is at work.
-std::int64_t forward_cost(const AttentionTile& tile, const AttentionDims& d, const hal::DeviceInfo& target) {
-  const std::int64_t workgroups = d.b * d.h * hal::ceil_div(d.s, tile.rows());
-  return hal::ceil_div(workgroups, std::max<std::int64_t>(target.profile.cores, 1)) *
-         (tile.rows() + kWorkgroupRows);
 }
 
 // Row matrices and warps, of equal numbers of rows the better first: two matrices share what is loaded of keys, but few warps do
@@ -86,7 +75,8 @@ Fit fit_forward(const CallView& call, const hal::DeviceInfo& target) {
   const AttentionDims d = attention_dims(call);
   return fit_forward_tile(*std::min_element(all.begin(), all.end(),
                                             [&](const AttentionTile& x, const AttentionTile& y) {
-                                              return forward_cost(x, d, target) < forward_cost(y, d, target);
+                                              return busiest_core(x, d.b * d.h, d.s, target) <
+                                                     busiest_core(y, d.b * d.h, d.s, target);
                                             }),
                           d);
 }

@@ -30,12 +30,11 @@ std::int64_t backward_registers(const AttentionTile& tile, const AttentionDims& 
   const std::int64_t x = AttentionTile::padded(d.d), y = AttentionTile::padded(d.dv);
   return tile.row_matrices * ((kernel == Kernel::dq ? x : x + y) / 2 + (x + y) / 4 + tile.streamed);
 }
-// A copy of 16 bytes takes up to four registers for its addresses.
 bool fits_backward_registers(const AttentionTile& tile, const AttentionDims& d, Kernel kernel) {
   const std::int64_t held = backward_registers(tile, d, kernel);
-  const std::int64_t copies = hal::ceil_div(tile.streamed * (d.d + d.dv) / 8, tile.workgroup());
-  if (kernel == Kernel::dq) return held <= 160 && held + 4 * copies <= 200;
-  return held <= (tile.streamed > 16 || tile.row_matrices > 1 ? 144 : 208) && held + 4 * copies <= 216;
+  const std::int64_t all = held + registers_of_copies(tile, d);
+  if (kernel == Kernel::dq) return held <= 160 && all <= 200;
+  return held <= (tile.streamed > 16 || tile.row_matrices > 1 ? 144 : 208) && all <= 216;
 }
 
 // As flash_attention_grad_ptx_mma.cl lays out its memory.
@@ -61,15 +60,11 @@ std::vector<AttentionTile> backward_tiles(const AttentionDims& d, Kernel kernel,
   return all;
 }
 
-// What else a workgroup costs, in rows: tiles of streamed rows are read once for all of its rows.
-constexpr std::int64_t kRowsOfWorkgroup = 32;
-// How long the busiest core is at work. Workgroups of eight warps would leave it idle at every barrier.
+// Workgroups of eight warps would leave a core idle at every barrier.
 std::int64_t backward_cost(const AttentionTile& tile, const AttentionDims& d, Kernel kernel,
                            const hal::DeviceInfo& target) {
   const Rows rows(d, kernel);
-  const std::int64_t workgroups = d.b * rows.heads * hal::ceil_div(rows.own, tile.rows());
-  return hal::ceil_div(workgroups, std::max<std::int64_t>(target.profile.cores, 1)) *
-         (tile.rows() + kRowsOfWorkgroup) * (tile.warps > 4 ? 2 : 1);
+  return busiest_core(tile, d.b * rows.heads, rows.own, target) * (tile.warps > 4 ? 2 : 1);
 }
 AttentionTile best_of(const std::vector<AttentionTile>& all, const AttentionDims& d, Kernel kernel,
                       const hal::DeviceInfo& target) {

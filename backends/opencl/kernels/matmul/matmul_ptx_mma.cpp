@@ -52,6 +52,11 @@ bool rows_are_wide(const MatmulDims& d) {
   return (d.trans_a ? d.m : d.k) % 8 == 0 && (d.trans_b ? d.k : d.n) % 8 == 0;
 }
 
+bool fits_async(const MatrixTile& tile, std::int64_t async, const MatmulDims& d,
+                const hal::DeviceInfo& target) {
+  return rows_are_wide(d) && shared_bytes(tile, async) <= target.limits.max_local_bytes;
+}
+
 // "async": the number of tiles that such copies bring at a time; 0 = they come through registers.
 std::map<std::string, std::int64_t> params_of(const MatrixTile& tile, std::int64_t async) {
   std::map<std::string, std::int64_t> params = tile.params();
@@ -62,7 +67,7 @@ std::map<std::string, std::int64_t> params_of(const MatrixTile& tile, std::int64
 // Where there is room for three: with two, an H200 multiplied 15 % slower than through registers.
 std::int64_t default_async(const MatrixTile& tile, const MatmulDims& d, const hal::DeviceInfo& target) {
   constexpr std::int64_t kAsync = 3;
-  return rows_are_wide(d) && shared_bytes(tile, kAsync) <= target.limits.max_local_bytes ? kAsync : 0;
+  return fits_async(tile, kAsync, d, target) ? kAsync : 0;
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
@@ -81,8 +86,7 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   const MatmulDims d = kernels::matmul_dims(call);
   for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
     for (const std::int64_t async : {0, 2, 3}) {
-      if (async > 0 && (!rows_are_wide(d) || shared_bytes(tile, async) > target.limits.max_local_bytes))
-        continue;
+      if (async > 0 && !fits_async(tile, async, d, target)) continue;
       for (Fit& fit :
            simt::product_alternatives(params_of(tile, async), d, target, simt::product_tiles(tile, d)))
         result.push_back(std::move(fit));
