@@ -1,5 +1,4 @@
-// Converts the blocks of GGUF tensors to f32, and f32 to those that are written. Source of the layouts: ggml's
-// ggml-common.h and ggml-quants.c.
+// Converts the blocks of GGUF tensors to f32, and f32 to those that are written (kernels/block_quantized/formats.h).
 #pragma once
 
 #include <cstddef>
