@@ -19,12 +19,12 @@
 namespace meshloom::trainer {
 
 // Each is in a file of its own; `meshloom --help` lists them in this order.
-AddCommand add_train, add_data, add_generate, add_serve, add_import, add_export, add_plan, add_config,
+AddCommand add_train, add_data, add_generate, add_score, add_serve, add_import, add_export, add_plan, add_config,
     add_recipes, add_classes, add_checkpoint, add_devices, add_profiles, add_kernels;
 
 namespace {
 
-constexpr AddCommand* kCommands[] = {add_train,      add_data,    add_generate, add_serve,   add_import,
+constexpr AddCommand* kCommands[] = {add_train,      add_data,    add_generate, add_score,   add_serve,   add_import,
                                      add_export,     add_plan,    add_config,   add_recipes, add_classes,
                                      add_checkpoint, add_devices, add_profiles, add_kernels};
 

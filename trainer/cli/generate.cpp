@@ -1,15 +1,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cerrno>
 #include <cstdio>
-#include <cstring>
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
+#include "trainer/cli/standard_input.h"
 #include "trainer/data/jsonl/jsonl_line.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/data/tokenizer/tokenizer.h"
@@ -24,20 +23,9 @@ struct GenerateOptions {
   std::string checkpoint, prompt;
   std::int64_t tokens = 200, sequence = 0;
   SamplerOptions sampler;
-  HardwareRequest hardware;
+  InferenceOptions inference;
   bool json = false, chat = false;
 };
-
-// Reads standard input to its end, without the newline that a shell adds.
-std::string standard_input() {
-  std::string text;
-  char block[1 << 14];
-  while (const std::size_t got = std::fread(block, 1, sizeof block, stdin)) text.append(block, got);
-  if (std::ferror(stdin)) throw Error("--prompt -", "standard input must be readable", std::strerror(errno));
-  if (text.ends_with('\n')) text.pop_back();
-  if (text.ends_with('\r')) text.pop_back();
-  return text;
-}
 
 // The prompt as a list of messages: either it is one, or it is the message of a user.
 nlohmann::ordered_json messages_of(const std::string& prompt) {
@@ -79,9 +67,9 @@ int generate_text(const Registries& registries, const GenerateOptions& options) 
   check(options.sampler);
   refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
   const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
-  const TrainerConfig config = inference_recipe(checkpoint, options.hardware, registries);
+  const TrainerConfig config = inference_recipe(checkpoint, options.inference, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
-  const std::string text = options.prompt == "-" ? standard_input() : options.prompt;
+  const std::string text = options.prompt == "-" ? standard_input("--prompt -") : options.prompt;
   const Request request = request_of(options, text, config, *tokenizer);
   const Prompt& prompt = request.prompt;
   if (prompt.tokens.empty()) throw Error("--prompt", "must hold at least one token", "'" + text + "'");
@@ -169,7 +157,7 @@ void add_generate(CLI::App& app, const Registries& registries, Action& action) {
       ->check(integer_from(0));
   command->add_option("--sequence", options->sequence, "Tokens of context (as in training)")
       ->check(integer_from(1));
-  add_hardware_options(*command, options->hardware);
+  options->inference.add_to(*command);
   command->add_flag("--json", options->json, "Print a JSON object");
   command->footer(
       "Examples:\n  meshloom generate --checkpoint run --prompt 'In the beginning' --temperature 0.7\n"

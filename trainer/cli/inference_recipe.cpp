@@ -6,11 +6,12 @@
 
 namespace meshloom::trainer {
 
-TrainerConfig inference_recipe(const Checkpoint& checkpoint, const HardwareRequest& hardware,
+TrainerConfig inference_recipe(const Checkpoint& checkpoint, const InferenceOptions& options,
                                const Registries& registries) {
   TrainerConfig config = recipe_of(checkpoint, registries.classes);
   config.kernels.clear();
-  const Resolution resolution = resolve(config, hardware, registries.devices, registries.classes);
+  apply_modify_options(config, options.modify, registries);
+  const Resolution resolution = resolve(config, options.hardware, registries.devices, registries.classes);
   for (const std::string& note : resolution.notes) say_note(note);
   config.check();
   return config;
@@ -58,10 +59,13 @@ std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& e
           "either, where the device's kernels can")};
 }
 
-void add_hardware_options(CLI::App& command, HardwareRequest& hardware) {
+void InferenceOptions::add_to(CLI::App& command) {
   command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
   command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (as in training)");
   command.add_option("--as", hardware.as, "The profile to run as");
+  add_modify_option(command, modify,
+                    "MODIFIER{...}: edits the checkpoint's recipe, such as "
+                    "'Quantize{with=BlockQuantizedLinear{format=q8_0}}', which stores weights in 8 bits; in order");
 }
 
 }  // namespace meshloom::trainer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -13,9 +14,16 @@
 
 namespace meshloom::trainer {
 
-// The checkpoint's recipe, resolved for the hardware and checked. Its kernel rules are dropped: they were made for the calls of
+struct InferenceOptions {
+  HardwareRequest hardware;
+  std::vector<std::string> modify;  // edits of the checkpoint's recipe
+  // Options --selector, --device, --as and --modify.
+  void add_to(CLI::App& command);
+};
+
+// The checkpoint's recipe, edited, resolved for the hardware and checked. Its kernel rules are dropped: they were made for the calls of
 // training, and variants are chosen again. Prints notes.
-TrainerConfig inference_recipe(const Checkpoint& checkpoint, const HardwareRequest& hardware,
+TrainerConfig inference_recipe(const Checkpoint& checkpoint, const InferenceOptions& options,
                                const Registries& registries);
 
 // How the model is talked to, by its chat template. Prints notes. Throws Error where it has none, or an invalid one.
@@ -23,8 +31,5 @@ std::unique_ptr<ChatFormat> chat_format_of(const TrainerConfig& config, const To
 
 // What both `serve` and `plan --serve` take: the sizes of an engine. Returns the options.
 std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& engine);
-
-// Options --selector, --device and --as.
-void add_hardware_options(CLI::App& command, HardwareRequest& hardware);
 
 }  // namespace meshloom::trainer

@@ -100,12 +100,9 @@ void RecipeOptions::add_to(CLI::App& command) {
           "classes have with the same meaning (see meshloom classes)")
       ->allow_extra_args(false)
       ->type_name("CLASS=CLASS{...}");
-  command
-      .add_option("--modify", modify,
-                  "MODIFIER{...}: edits the nodes that it selects, such as "
-                  "'Adapt{with=Lora{rank=8} where=\"**.attention.{q,v}_proj\"}'; before --set, in order")
-      ->allow_extra_args(false)
-      ->type_name("MODIFIER{...}");
+  add_modify_option(command, modify,
+                    "MODIFIER{...}: edits the nodes that it selects, such as "
+                    "'Adapt{with=Lora{rank=8} where=\"**.attention.{q,v}_proj\"}'; before --set, in order");
   command
       .add_option("--rule", rules,
                   "PATTERN => MODIFIER{...}: adds a mesh rule before the recipe's own, such as "
@@ -293,6 +290,20 @@ void RecipeOptions::apply_epochs(TrainerConfig& tree) const {
                        whole ? "; the learning rate's schedule has the same length" : ""));
 }
 
+void add_modify_option(CLI::App& command, std::vector<std::string>& modify, const std::string& help) {
+  command.add_option("--modify", modify, help)->allow_extra_args(false)->type_name("MODIFIER{...}");
+}
+
+void apply_modify_options(TrainerConfig& tree, const std::vector<std::string>& modify,
+                          const Registries& registries) {
+  for (const std::string& text : modify) {
+    const auto modifiers = modifiers_of(text, registries.classes);
+    if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
+    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", registries.classes).no_ops)
+      say_note(note);
+  }
+}
+
 TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
   if (recipe.empty() && config.empty() && init.empty())
     throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`",
@@ -315,12 +326,7 @@ TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
     if (!dropped.empty())
       say_note(fmt::format("--replace {}: the new class does not have {}", from, hal::join(dropped)));
   }
-  for (const std::string& text : modify) {
-    const auto modifiers = modifiers_of(text, registries.classes);
-    if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
-    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", registries.classes).no_ops)
-      say_note(note);
-  }
+  apply_modify_options(tree, modify, registries);
   for (const Assignment& one : assignments())
     if (!layers::set(tree, one.path, one.value, registries.classes) && one.option.starts_with("--set"))
       say_note(fmt::format("{}: changes nothing, because the field already has this value", one.option));

@@ -69,6 +69,11 @@ struct RecipeOptions {
                       const Registries& registries) const;
 };
 
+// The option --modify, which may be repeated, and what it does to a recipe. Prints notes.
+void add_modify_option(CLI::App& command, std::vector<std::string>& modify, const std::string& help);
+void apply_modify_options(TrainerConfig& tree, const std::vector<std::string>& modify,
+                          const Registries& registries);
+
 constexpr const char* kSelectorHelp =
     "The hardware's name, BACKEND-PROFILE-N or BACKEND-as-PROFILE-N, such as vulkan-rx7900xtx-1 or "
     "cpu-as-tpu-v5e-8. It selects backend and profile, and mesh rules match it. N is the number of devices "

@@ -36,7 +36,7 @@ struct ServeCommandOptions {
   std::int64_t port = 8080;
   bool watch = false;
   EngineOptions engine;
-  HardwareRequest hardware;
+  InferenceOptions inference;
 };
 
 bool is_loopback(const std::string& host) {
@@ -128,7 +128,7 @@ std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& reg
                                        const ServeCommandOptions& options, const EngineOptions& engine) {
   refuse_hub_checkpoint(options.draft, "--draft");
   const Checkpoint checkpoint = open_newest(options.draft, say_note);
-  const TrainerConfig config = inference_recipe(checkpoint, options.hardware, registries);
+  const TrainerConfig config = inference_recipe(checkpoint, options.inference, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::string where = "--draft '" + options.draft + "'";
   const auto refuse = [&](const std::string& found) {
@@ -162,7 +162,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   const Checkpoint checkpoint = open_newest(options.run, say_note);
   model.step = checkpoint.step;
   model.parts = parts_of(checkpoint, registries);
-  model.config = inference_recipe(checkpoint, options.hardware, registries);
+  model.config = inference_recipe(checkpoint, options.inference, registries);
   const TrainerConfig& config = model.config;
   if (config.input->source(config.sequence) > 0)
     throw Error("serve", "needs a model without an encoder", "one with an encoder");
@@ -322,7 +322,7 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       ->type_name("RUN");
   command->add_flag("!--no-prefix-cache", options->engine.prefix_cache,
                     "Compute every prompt whole, also where another began alike");
-  add_hardware_options(*command, options->hardware);
+  options->inference.add_to(*command);
   command->footer(
       "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "
       "/detokenize.\n"

@@ -494,8 +494,10 @@ class Composer {
 
   Program optimized(Step step, Program program, bool on_host) {
     program = overlapped(rewritten(step, std::move(program), on_host));
-    program = (on_host ? host_selector_ : selector_)
-                  .select(std::move(program), step == Step::decode && options_.decode.row_exact);
+    const bool row_exact = step == Step::decode   ? options_.decode.row_exact
+                           : step == Step::logits ? options_.logits_row_exact
+                                                  : false;
+    program = (on_host ? host_selector_ : selector_).select(std::move(program), row_exact);
     done(program, "select");
     return program;
   }

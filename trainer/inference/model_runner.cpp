@@ -22,8 +22,13 @@ ComposeOptions inference_options(const TrainerConfig& config) {
 }
 
 void load_parameters(const StoredTensors& weights, Session& session) {
-  load_tensors(weights, model_tensors(session.plan()),
-               [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
+  const Plan& plan = session.plan();
+  const QuantizingLoader loader(
+      weights, plan.parameters,
+      [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
+  load_tensors(
+      weights, loader.wanted(model_tensors(plan)),
+      [&](const std::string& name, std::span<const std::byte> data) { loader.write(name, data); });
 }
 
 ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOptions& options,

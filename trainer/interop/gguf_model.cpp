@@ -1,6 +1,7 @@
 #include "trainer/interop/gguf_model.h"
 
 #include <algorithm>
+#include <cctype>
 #include <map>
 
 #include "hal/error.h"
@@ -117,7 +118,7 @@ void GgufModel::read(std::string_view name, std::vector<float>& into) const {
       break;
     case GgufChange::query:
     case GgufChange::key:
-      into = unpair_rows(into, heads(entry), tensor.shape.size() > 1 ? row : 1);
+      into = unpair_rows<float>(into, heads(entry), tensor.shape.size() > 1 ? row : 1);
       break;
     case GgufChange::norm:
       for (float& value : into) value -= 1;
@@ -126,6 +127,24 @@ void GgufModel::read(std::string_view name, std::vector<float>& into) const {
       if (tensor.shape.size() == 2) into = transposed(into, tensor.shape[0], row);
       break;
   }
+}
+
+std::string GgufModel::block_format(std::string_view name) const {
+  const Entry& entry = entries_.find(name)->second;
+  const bool rows_are_kept = entry.change == GgufChange::none || entry.change == GgufChange::query ||
+                             entry.change == GgufChange::key;
+  if (entry.tensor->block->elements == 1 || entry.tensor->shape.size() != 2 || !rows_are_kept) return {};
+  std::string format(entry.tensor->block->name);
+  std::transform(format.begin(), format.end(), format.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return format;
+}
+
+void GgufModel::read_blocks(std::string_view name, std::vector<std::byte>& into) const {
+  const Entry& entry = entries_.find(name)->second;
+  into.resize(static_cast<std::size_t>(entry.tensor->bytes()));
+  file_.read(*entry.tensor, 0, into);
+  if (entry.change != GgufChange::none)
+    into = unpair_rows<std::byte>(into, heads(entry), entry.tensor->bytes() / entry.tensor->shape[0]);
 }
 
 }  // namespace meshloom::trainer

@@ -1,6 +1,7 @@
 #include "trainer/interop/gguf_names.h"
 
 #include <algorithm>
+#include <cstddef>
 #include <tuple>
 #include <utility>
 
@@ -86,9 +87,9 @@ std::vector<GgufName> gguf_names(const std::string& family) {
 namespace {
 
 // llama.cpp has the two halves of a head, which RoPE turns together, as pairs of rows.
-std::vector<float> moved_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size,
-                              bool into_pairs) {
-  std::vector<float> out(rows.size());
+template <typename T>
+std::vector<T> moved_rows(std::span<const T> rows, std::int64_t heads, std::int64_t row_size, bool into_pairs) {
+  std::vector<T> out(rows.size());
   const std::size_t width = static_cast<std::size_t>(row_size),
                     size = rows.size() / width / static_cast<std::size_t>(heads), half = size / 2;
   for (std::size_t row = 0; row < rows.size() / width; ++row) {
@@ -106,9 +107,12 @@ std::vector<float> pair_rows(std::span<const float> rows, std::int64_t heads, st
   return moved_rows(rows, heads, row_size, true);
 }
 
-std::vector<float> unpair_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size) {
+template <typename T>
+std::vector<T> unpair_rows(std::span<const T> rows, std::int64_t heads, std::int64_t row_size) {
   return moved_rows(rows, heads, row_size, false);
 }
+template std::vector<float> unpair_rows(std::span<const float>, std::int64_t, std::int64_t);
+template std::vector<std::byte> unpair_rows(std::span<const std::byte>, std::int64_t, std::int64_t);
 
 std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, std::int64_t columns) {
   std::vector<float> out(matrix.size());

@@ -28,9 +28,11 @@ std::vector<GgufName> gguf_names(const std::string& family);
 // general.architecture of a family; "" = none.
 std::string gguf_architecture(const std::string& family);
 
-// Between the rows of a head as transformers has them, (part, pair), and as llama.cpp has them, (pair, part).
+// Between the rows of a head as transformers has them, (part, pair), and as llama.cpp has them, (pair, part). A row is `row_size`
+// numbers, or bytes of blocks.
 std::vector<float> pair_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size);
-std::vector<float> unpair_rows(std::span<const float> rows, std::int64_t heads, std::int64_t row_size);
+template <typename T>
+std::vector<T> unpair_rows(std::span<const T> rows, std::int64_t heads, std::int64_t row_size);
 // From (rows, columns) to (columns, rows).
 std::vector<float> transposed(std::span<const float> matrix, std::int64_t rows, std::int64_t columns);
 

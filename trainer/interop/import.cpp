@@ -19,6 +19,7 @@
 #include "trainer/interop/families/layout.h"
 #include "trainer/interop/gguf_model.h"
 #include "trainer/interop/gguf_tokenizer.h"
+#include "trainer/interop/kept_blocks.h"
 #include "trainer/interop/tensor_files.h"
 #include "trainer/interop/tokenizer_files.h"
 #include "trainer/io/atomic_file.h"
@@ -70,6 +71,26 @@ class Source {
     for (const auto& [index, part] : places_.at(name))
       extract_part(tensors_[index], part, whole(index), values);
     std::memcpy(into.data(), values.data(), into.size());
+  }
+
+  // The format of the blocks that a parameter is stored in; "" = in none.
+  std::string block_format(const std::string& name) const {
+    const auto& places = places_.at(name);
+    const TensorMapping& mapping = tensors_[places.front().first];
+    if (places.size() != 1 || mapping.transposed || mapping.expert >= 0) return {};
+    return files_.block_format(names_[places.front().first]);
+  }
+  // Reads such a parameter as it is stored.
+  void read_blocks(const std::string& name, std::span<std::byte> into) {
+    const auto [index, part] = places_.at(name).front();
+    (void)whole(index);  // notes values that are not finite
+    std::vector<std::byte> blocks;
+    files_.read_blocks(names_[index], blocks);
+    const TensorMapping& mapping = tensors_[index];
+    std::int64_t row = 0;
+    for (std::size_t i = 0; i < part; ++i) row += mapping.parameters[i].type.shape[0];
+    const std::size_t row_bytes = blocks.size() / static_cast<std::size_t>(mapping.shape[0]);
+    std::memcpy(into.data(), blocks.data() + static_cast<std::size_t>(row) * row_bytes, into.size());
   }
 
  private:
@@ -149,30 +170,48 @@ TrainerConfig recipe_for(const layers::CausalLM::Config& model) {
 using ReadTokenizer = std::function<ImportedTokenizer(std::int64_t vocabulary)>;
 
 Imported import_from(const ReadConfig& read, const TensorSource& files, const ReadTokenizer& read_tokenizer,
-                     const std::string& out, const kernels::Catalog& catalog, const Note& note) {
+                     const std::string& out, const ImportOptions& options, const kernels::Catalog& catalog,
+                     const Note& note) {
   CheckpointContents contents;
   Imported imported{"", read.family->name, 0};
+  std::vector<NamedTensor> parameters;
   for (const layers::ParameterInfo& parameter : layers::trace_logits(read.model, catalog, 1, 1).parameters) {
-    contents.model.push_back({parameter.path, parameter.type});
+    parameters.push_back({parameter.path, parameter.type});
     imported.parameters += parameter.type.elements();
   }
-  Source source(files, *read.family, contents.model, note);
+  Source source(files, *read.family, parameters, note);
+  layers::CausalLM::Config model = read.model;
+  std::map<std::string, std::string> blocks;  // parameters that are kept in blocks, and what they are in f32
+  contents.model = parameters;
+  if (options.keep_quantized) {
+    keep_blocks(
+        model, parameters, [&](const std::string& parameter) { return source.block_format(parameter); },
+        note);
+    contents.model.clear();
+    for (const layers::ParameterInfo& parameter : layers::trace_logits(model, catalog, 1, 1).parameters) {
+      contents.model.push_back({parameter.path, parameter.type});
+      if (parameter.storage) blocks.emplace(parameter.path, parameter.storage->source);
+    }
+  }
   if (!checkpoint_steps(out).empty())
     throw Error("'" + out + "'", "must hold no checkpoint",
                 "step " + std::to_string(checkpoint_steps(out).front()));
-  TrainerConfig config = recipe_for(read.model);
-  const ImportedTokenizer tokenizer = read_tokenizer(layers::vocabulary(read.model));
+  TrainerConfig config = recipe_for(model);
+  const ImportedTokenizer tokenizer = read_tokenizer(layers::vocabulary(model));
   config.input->tokenizer = tokenizer.config;
   config.check();
   put(store_recipe(config, tokenizer.files), contents);
   contents.state = to_json(RunState{});
-  contents.read = [&](const std::string& name, std::span<std::byte> into) { source.read(name, into); };
+  contents.read = [&](const std::string& name, std::span<std::byte> into) {
+    if (const auto kept = blocks.find(name); kept != blocks.end()) return source.read_blocks(kept->second, into);
+    source.read(name, into);
+  };
   imported.checkpoint = save_checkpoint(out, 0, contents, 0);
   return imported;
 }
 
-Imported import_gguf(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
-                     const layers::ClassTable& classes, const Note& note) {
+Imported import_gguf(const std::string& from, const std::string& out, const ImportOptions& options,
+                     const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
   const GgufModel model(from);
   nlohmann::json json = model.config();
   const ReadConfig read = read_config_json(json, "'" + from + "'", classes, note);
@@ -195,16 +234,18 @@ Imported import_gguf(const std::string& from, const std::string& out, const kern
       throw Error(plain(error.where()), plain(error.rule()), plain(error.found()));
     }
   };
-  return import_from(read, model, read_tokenizer, out, catalog, note);
+  return import_from(read, model, read_tokenizer, out, options, catalog, note);
 }
 
 }  // namespace
 
-Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
-                      const layers::ClassTable& classes, const Note& note) {
+Imported import_model(const std::string& from, const std::string& out, const ImportOptions& options,
+                      const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note) {
   std::error_code ignored;
   if (from.ends_with(".gguf") || fs::is_regular_file(from, ignored))
-    return import_gguf(from, out, catalog, classes, note);
+    return import_gguf(from, out, options, catalog, classes, note);
+  if (options.keep_quantized)
+    throw Error("--keep-quantized", "needs a GGUF file, which stores weights in blocks", "'" + from + "'");
   const std::string path = from + "/config.json", where = "'" + path + "'";
   const nlohmann::json json = parse_json(read_file(path, where), where, "the file", 16);
   const ReadConfig read = read_config_json(json, where, classes, note);
@@ -212,7 +253,7 @@ Imported import_model(const std::string& from, const std::string& out, const ker
   return import_from(
       read, files,
       [&](std::int64_t vocabulary) { return read_tokenizer_files(from, json, vocabulary, note); }, out,
-      catalog, note);
+      options, catalog, note);
 }
 
 }  // namespace meshloom::trainer

@@ -16,11 +16,16 @@ struct Imported {
   std::int64_t parameters = 0;
 };
 
+struct ImportOptions {
+  // Keep the weights of a GGUF file in its blocks (kernels/block_quantized/formats.h), of which none learns.
+  bool keep_quantized = false;
+};
+
 // Reads config.json, the safetensors and the tokenizer (tokenizer_files.h) of `from`, or all of it from a GGUF file, and
-// writes step 0 of a run into `out`: parameters in f32, no optimizer state, and a recipe for fine-tuning. `out` must not have
-// a checkpoint. Throws Error naming the file and what is wrong in it.
-Imported import_model(const std::string& from, const std::string& out, const kernels::Catalog& catalog,
-                      const layers::ClassTable& classes, const Note& note);
+// writes step 0 of a run into `out`: parameters in f32 unless blocks are kept, no optimizer state, and a recipe for fine-tuning.
+// `out` must not have a checkpoint. Throws Error naming the file and what is wrong in it.
+Imported import_model(const std::string& from, const std::string& out, const ImportOptions& options,
+                      const kernels::Catalog& catalog, const layers::ClassTable& classes, const Note& note);
 
 struct ExportOptions {
   std::string dtype = "f32";                 // f32, bf16 or f16; as GGUF also q8_0

@@ -2,6 +2,7 @@
 // one GGUF file.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -28,6 +29,10 @@ class TensorSource {
   virtual std::string place(std::string_view name) const = 0;
   // Reads a tensor that find() has, in f32. Throws Error naming the file.
   virtual void read(std::string_view name, std::vector<float>& into) const = 0;
+  // The format (kernels/block_quantized/formats.h) of a matrix that is stored in blocks along the rows that read() gives; "" = it is not.
+  virtual std::string block_format(std::string_view /*name*/) const { return {}; }
+  // Reads such a matrix as it is stored. Throws Error naming the file.
+  virtual void read_blocks(std::string_view /*name*/, std::vector<std::byte>& into) const { into.clear(); }
 };
 
 }  // namespace meshloom::trainer

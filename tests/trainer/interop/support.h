@@ -17,7 +17,8 @@ const kernels::Catalog& catalog();
 const layers::ClassTable& classes();
 // Imports quietly; what was noted goes to `notes`.
 trainer::Imported import_quietly(const std::string& from, const std::string& out,
-                                 std::vector<std::string>* notes = nullptr);
+                                 std::vector<std::string>* notes = nullptr,
+                                 const trainer::ImportOptions& options = {});
 trainer::TrainerConfig recipe_of(const std::string& checkpoint);
 
 }  // namespace meshloom::tests

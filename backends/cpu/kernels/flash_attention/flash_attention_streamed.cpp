@@ -302,7 +302,8 @@ void ForwardTile::key_tile(std::int64_t k0, bool masked) {
                tensors_.operand_type());
     apply_score_mods(work_, args_, masks_,
                      {block, b_, h_, q0_, rows_, k0, width_, masked, scores, nullptr, score_aux_});
-    softmax_columns(scores, keys, queries, width_, row_max_ + query, row_sum_ + query, rescale_ + query);
+    softmax_columns(scores, keys, queries, width_, block.first_key, row_max_ + query, row_sum_ + query,
+                    rescale_ + query);
     if (work_.rng_state != 0) {
       dropout_columns(dropout_, b_, h_, q0_ + query, queries, k0 + block.first_key, keys, score_aux_, width_);
       multiply_rows(scores, score_aux_, keys, queries, width_);
@@ -318,7 +319,6 @@ void ForwardTile::key_tile(std::int64_t k0, bool masked) {
 
 void ForwardTile::finish() {
   for (std::int64_t i = 0; i < rows_; ++i) {
-    // The exponentials of masked scores are tiny, not 0, so a fully masked row is told by its row_max.
     const bool any = row_max_[i] > -kInfinity;
     tensors_.store(flash::o, at_.output(b_, q0_ + i, h_), sums_ + i * depth_, work_.dv,
                    any ? 1.0f / row_sum_[i] : 0.0f);

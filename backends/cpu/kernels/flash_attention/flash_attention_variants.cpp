@@ -4,6 +4,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_splash.h"
+#include "backends/cpu/kernels/flash_attention/flash_attention_vector.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_work.h"
 #include "backends/cpu/kernels/ops.h"
 
@@ -56,17 +57,19 @@ void encode_tiles_grad(const EncodeArgs& args) {
 }
 
 // Positions of a tile of scores that stays in the L1 and L2 caches, for f32 and for bf16 pairs.
-constexpr std::int64_t kMaxTileF32 = 96, kMaxTileBf16 = 128;
+constexpr std::int64_t kMaxTileF32 = kKeyTile, kMaxTileBf16 = 128;
 // The positions cut evenly into tiles of at most max_tile.
 std::int64_t host_tile(std::int64_t positions, std::int64_t max_tile) {
   return round_up(ceil_div(positions, ceil_div(positions, max_tile)), micro_tile().columns);
 }
 
+// Whole tiles of keys, and what is left: a query's bits do not depend on how many keys come behind those that it sees.
 Fit fit_host(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = flash_refusal(call, true); !no.empty()) return Fit::no(std::move(no));
   const FlashWork work = flash_work(call);
+  const std::int64_t max_tile = work.bf16_pairs ? kMaxTileBf16 : kMaxTileF32;
   return Fit::yes({{"tile_q", host_tile(work.s, work.bf16_pairs ? kMaxTileBf16 : 192)},
-                   {"tile_k", host_tile(work.t, work.bf16_pairs ? kMaxTileBf16 : kMaxTileF32)}});
+                   {"tile_k", std::min(max_tile, round_up(work.t, micro_tile().columns))}});
 }
 
 // For few queries: the tile has a row per query and head of the group, and more rows are faster in other variants.
@@ -288,7 +291,8 @@ Ops flash_attention_ops() {
               .about = host_tile,
               .fit = fit_host,
               .encode = encode_tiles,
-              .low_precision = true},
+              .low_precision = true,
+              .row_exact = true},
              {.name = "gpu_tile",
               .kinds = {ProfileKind::gpu},
               .about = gpu_tile,

@@ -27,11 +27,16 @@ HWY_INLINE V Finite(D d, V row_max) {
   return hn::IfThenZeroElse(hn::Lt(row_max, hn::Set(d, -3e38f)), row_max);
 }
 
-// Two vectors at a time: a whole cache line of each row.
+// exp(x) for x <= 0, and exactly 0 where that is negligible: what is masked changes no bit of a sum.
+HWY_INLINE V SoftmaxWeight(D d, V x) {
+  return hn::IfThenZeroElse(hn::Lt(x, hn::Set(d, -87.0f)), VectorSoftmaxExp(d, x));
+}
+
+// Two vectors at a time: a whole cache line of each row. Weights are added in four sums, as softmax_tile_rows does.
 void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
-                    float* row_max, float* row_sum, float* rescale) {
+                    std::int64_t first_key, float* row_max, float* row_sum, float* rescale) {
   const D d;
-  const std::int64_t n = Lanes();
+  const std::int64_t n = Lanes(), begin = -(first_key % 4);
   for (std::int64_t i = 0; i < queries; i += 2 * n) {
     const V before0 = hn::LoadU(d, row_max + i), before1 = hn::LoadU(d, row_max + i + n);
     V max0 = before0, max1 = before1;
@@ -41,24 +46,57 @@ void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std:
       max1 = hn::Max(max1, hn::LoadU(d, at + n));
     }
     const V shift0 = Finite(d, max0), shift1 = Finite(d, max1);
-    V sum0 = hn::Zero(d), sum1 = hn::Zero(d);
-    for (std::int64_t j = 0; j < keys; ++j) {
+    const auto weigh = [&](std::int64_t j, V& sum0, V& sum1) {
+      if (j < 0 || j >= keys) return;
       float* at = scores + j * stride + i;
-      const V p0 = VectorSoftmaxExp(d, hn::Sub(hn::LoadU(d, at), shift0));
-      const V p1 = VectorSoftmaxExp(d, hn::Sub(hn::LoadU(d, at + n), shift1));
+      const V p0 = SoftmaxWeight(d, hn::Sub(hn::LoadU(d, at), shift0));
+      const V p1 = SoftmaxWeight(d, hn::Sub(hn::LoadU(d, at + n), shift1));
       sum0 = hn::Add(sum0, p0);
       sum1 = hn::Add(sum1, p1);
       hn::StoreU(p0, d, at);
       hn::StoreU(p1, d, at + n);
+    };
+    V a0 = hn::Zero(d), b0 = a0, c0 = a0, d0 = a0, a1 = a0, b1 = a0, c1 = a0, d1 = a0;
+    for (std::int64_t j = begin; j < keys; j += 4) {
+      weigh(j, a0, a1);
+      weigh(j + 1, b0, b1);
+      weigh(j + 2, c0, c1);
+      weigh(j + 3, d0, d1);
     }
-    const V factor0 = VectorSoftmaxExp(d, hn::Sub(before0, shift0));
-    const V factor1 = VectorSoftmaxExp(d, hn::Sub(before1, shift1));
+    const V sum0 = hn::Add(hn::Add(a0, b0), hn::Add(c0, d0)), sum1 = hn::Add(hn::Add(a1, b1), hn::Add(c1, d1));
+    const V factor0 = SoftmaxWeight(d, hn::Sub(before0, shift0));
+    const V factor1 = SoftmaxWeight(d, hn::Sub(before1, shift1));
     hn::StoreU(max0, d, row_max + i);
     hn::StoreU(max1, d, row_max + i + n);
     hn::StoreU(factor0, d, rescale + i);
     hn::StoreU(factor1, d, rescale + i + n);
     hn::StoreU(hn::MulAdd(hn::LoadU(d, row_sum + i), factor0, sum0), d, row_sum + i);
     hn::StoreU(hn::MulAdd(hn::LoadU(d, row_sum + i + n), factor1, sum1), d, row_sum + i + n);
+  }
+}
+
+void SoftmaxTileRows(float* scores, std::int64_t rows, std::int64_t keys, float* row_max, float* row_sum,
+                     float* rescale) {
+  const D d;
+  const hn::CappedTag<float, 4> four;
+  for (std::int64_t i = 0; i < rows; ++i) {
+    float* row = scores + i * keys;
+    const float before = row_max[i];
+    V max = hn::Set(d, before);
+    for (std::int64_t j = 0; j < keys; j += Lanes()) max = hn::Max(max, hn::LoadU(d, row + j));
+    const float peak = hn::GetLane(hn::MaxOfLanes(d, max));
+    const V shift = hn::Set(d, peak < -3e38f ? 0.0f : peak);
+    for (std::int64_t j = 0; j < keys; j += Lanes())
+      hn::StoreU(SoftmaxWeight(d, hn::Sub(hn::LoadU(d, row + j), shift)), d, row + j);
+    auto sums = hn::Zero(four);
+    for (std::int64_t j = 0; j < keys; j += 4) sums = hn::Add(sums, hn::LoadU(four, row + j));
+    float parts[4];
+    hn::StoreU(sums, four, parts);
+    const V factor = SoftmaxWeight(d, hn::Sub(hn::Set(d, before), shift)),
+            sum = hn::Set(d, (parts[0] + parts[1]) + (parts[2] + parts[3]));
+    row_max[i] = peak;
+    rescale[i] = hn::GetLane(factor);
+    row_sum[i] = hn::GetLane(hn::MulAdd(hn::Set(d, row_sum[i]), factor, sum));
   }
 }
 
@@ -254,6 +292,7 @@ HWY_AFTER_NAMESPACE();
 namespace meshloom::backends::cpu {
 
 HWY_EXPORT(SoftmaxColumns);
+HWY_EXPORT(SoftmaxTileRows);
 HWY_EXPORT(SoftmaxRows);
 HWY_EXPORT(BackwardColumns);
 HWY_EXPORT(BackwardRows);
@@ -267,8 +306,12 @@ HWY_EXPORT(SplitBf16);
 HWY_EXPORT(DotProduct);
 
 void softmax_columns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
-                     float* row_max, float* row_sum, float* rescale) {
-  HWY_DYNAMIC_DISPATCH(SoftmaxColumns)(scores, keys, queries, stride, row_max, row_sum, rescale);
+                     std::int64_t first_key, float* row_max, float* row_sum, float* rescale) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxColumns)(scores, keys, queries, stride, first_key, row_max, row_sum, rescale);
+}
+void softmax_tile_rows(float* scores, std::int64_t rows, std::int64_t keys, float* row_max, float* row_sum,
+                       float* rescale) {
+  HWY_DYNAMIC_DISPATCH(SoftmaxTileRows)(scores, rows, keys, row_max, row_sum, rescale);
 }
 void softmax_rows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* row_max,
                   float* row_sum, float* rescale) {

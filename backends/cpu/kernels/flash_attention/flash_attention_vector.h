@@ -8,12 +8,20 @@
 
 namespace meshloom::backends::cpu {
 
+// Keys of a tile of attention in f32: tiles begin at multiples of it. It is a part of what an output's bits depend on, of which
+// flash_attention and paged_attention have the same.
+constexpr std::int64_t kKeyTile = 96;
+
 // Online softmax over a tile of scores (keys x queries); `queries` is a multiple of micro_tile().columns. On entry
 // row_max and row_sum are those of the keys before (-infinity and 0 at first). Scores become exp(score - row_max),
-// and `rescale` becomes exp(old row_max - new row_max), the factor for all earlier sums. Scores of -infinity give 0.
+// and `rescale` becomes exp(old row_max - new row_max), the factor for all earlier sums. Scores of -infinity give exactly 0, so that
+// it makes no difference whether they are in the tile: `first_key` is the place in the whole tile of the first key that is.
 void softmax_columns(float* scores, std::int64_t keys, std::int64_t queries, std::int64_t stride,
-                     float* row_max, float* row_sum, float* rescale);
-// Likewise for scores (queries x keys).
+                     std::int64_t first_key, float* row_max, float* row_sum, float* rescale);
+// The same bits for a whole tile of scores (rows x keys), whose keys are a multiple of 16.
+void softmax_tile_rows(float* scores, std::int64_t rows, std::int64_t keys, float* row_max, float* row_sum,
+                       float* rescale);
+// An online softmax for scores (queries x keys), in another order.
 void softmax_rows(float* scores, std::int64_t queries, std::int64_t keys, std::int64_t stride, float* row_max,
                   float* row_sum, float* rescale);
 

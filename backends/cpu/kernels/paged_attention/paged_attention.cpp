@@ -1,5 +1,6 @@
 // Attention over the pages of a cache. Keys come in tiles of kTile positions, counted from key 0 of their sequence, so that a query's
 // output has bits that depend on the query and the keys that it sees alone: not on the queries beside it, nor on the size of a page.
+// In f32 they are those of flash_attention's host_tile.
 // The rows of a tile's products are the queries of a block, each with the heads of its group.
 #include "kernels/paged_attention/paged_attention.h"
 
@@ -14,58 +15,7 @@
 #include "backends/cpu/kernels/flash_attention/flash_attention_vector.h"
 #include "backends/cpu/kernels/ops.h"
 
-#undef HWY_TARGET_INCLUDE
-#define HWY_TARGET_INCLUDE "backends/cpu/kernels/paged_attention/paged_attention.cpp"
-#include "hwy/foreach_target.h"
-// after foreach_target.h
-#include "backends/cpu/gemm/matmul_math-inl.h"
-#include "hwy/highway.h"
-
-HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
-namespace HWY_NAMESPACE {
-namespace hn = hwy::HWY_NAMESPACE;
-namespace {
-
-// The running softmax over a tile of scores (rows x keys), as softmax_rows, but what is masked gets exactly 0, so that a row has the
-// same bits whether or not a tile that it sees nothing of is visited. `keys` is a multiple of 16.
-void PagedSoftmax(float* scores, std::int64_t rows, std::int64_t keys, float* row_max, float* row_sum,
-                  float* rescale) {
-  const hn::CappedTag<float, 16> d;
-  const hn::CappedTag<float, 1> one;
-  using V = hn::Vec<decltype(d)>;
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  const V least = hn::Set(d, -87.0f);
-  for (std::int64_t i = 0; i < rows; ++i) {
-    float* row = scores + i * keys;
-    const float before = row_max[i];
-    V max = hn::Set(d, before);
-    for (std::int64_t j = 0; j < keys; j += lanes) max = hn::Max(max, hn::LoadU(d, row + j));
-    const float peak = hn::GetLane(hn::MaxOfLanes(d, max)), shift = peak < -3e38f ? 0.0f : peak;
-    V sums = hn::Zero(d);
-    for (std::int64_t j = 0; j < keys; j += lanes) {
-      const V x = hn::Sub(hn::LoadU(d, row + j), hn::Set(d, shift));
-      const V p = hn::IfThenZeroElse(hn::Lt(x, least), VectorExp(d, x));
-      sums = hn::Add(sums, p);
-      hn::StoreU(p, d, row + j);
-    }
-    const float x = before - shift;
-    rescale[i] = x < -87.0f ? 0.0f : hn::GetLane(VectorExp(one, hn::Set(one, x)));
-    row_max[i] = peak;
-    row_sum[i] = row_sum[i] * rescale[i] + hn::GetLane(hn::SumOfLanes(d, sums));
-  }
-}
-
-}  // namespace
-}  // namespace HWY_NAMESPACE
-}  // namespace meshloom::backends::cpu
-HWY_AFTER_NAMESPACE();
-
-#if HWY_ONCE
-namespace meshloom::backends::cpu {
-
-HWY_EXPORT(PagedSoftmax);
-
 namespace {
 
 using kernels::AttentionMask;
@@ -73,7 +23,7 @@ using kernels::PagedAttentionDims;
 using kernels::Range;
 
 constexpr float kInfinity = std::numeric_limits<float>::infinity();
-constexpr std::int64_t kTile = 64;  // keys; part of what the bits depend on
+constexpr std::int64_t kTile = kKeyTile;
 constexpr std::int64_t kRows = 96;  // queries times heads of a block, which stay in cache with a tile
 
 // What a dispatch's constants say.
@@ -261,7 +211,7 @@ class PagedTile {
         std::fill(at + end, at + kTile, -kInfinity);
       }
     }
-    HWY_DYNAMIC_DISPATCH(PagedSoftmax)(scores, rows, kTile, row_max_ + row, row_sum_ + row, rescale_ + row);
+    softmax_tile_rows(scores, rows, kTile, row_max_ + row, row_sum_ + row, rescale_ + row);
     scale_rows(sums_ + row * depth_, rows, depth_, depth_, rescale_ + row);
     micro_gemm(rows, depth_, kTile, plain_a(scores, kTile, 1), plain_b(tile_, depth_), sums_ + row * depth_,
                depth_, true);
@@ -365,4 +315,3 @@ Ops paged_attention_ops() {
 }
 
 }  // namespace meshloom::backends::cpu
-#endif

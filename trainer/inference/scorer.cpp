@@ -1,0 +1,63 @@
+#include "trainer/inference/scorer.h"
+
+#include <algorithm>
+
+#include "hal/error.h"
+#include "layers/models/trace.h"
+#include "trainer/inference/model_runner.h"
+#include "trainer/inference/token_score.h"
+
+namespace meshloom::trainer {
+
+Scorer::Scorer(const TrainerConfig& config, std::int64_t length, hal::Device& device,
+               const kernels::Catalog& catalog, const StoredTensors& weights)
+    : length_(length), vocabulary_(layers::vocabulary(*config.model)) {
+  if (config.input->source(config.sequence) > 0)
+    throw Error("scoring a text", "needs a model without an encoder", "one with an encoder");
+  ComposeOptions options = inference_options(config);
+  options.logits_batch = 1;
+  options.sequence = options.logits_sequence = length;
+  options.logits_row_exact = true;
+  const auto compose = [&] { return compose_inference(*config.model, options, catalog, device.info()); };
+  Plan plan;
+  try {
+    plan = compose();
+  } catch (const NotRowExact& not_row_exact) {
+    batch_dependence_ = not_row_exact.what();
+    options.logits_row_exact = false;
+    plan = compose();
+  }
+  session_ = std::make_unique<Session>(device, catalog, std::move(plan));
+  load_parameters(weights, *session_);
+}
+
+std::vector<TokenScore> Scorer::score(std::span<const std::int32_t> tokens, std::int64_t stride, int top,
+                                      const std::function<bool(std::int64_t done)>& progress) {
+  const auto count = static_cast<std::int64_t>(tokens.size());
+  if (count < length_)
+    throw Error("the text", "must have at least " + std::to_string(length_) + " tokens",
+                std::to_string(count));
+  for (const std::int32_t id : tokens)
+    if (id < 0 || id >= vocabulary_)
+      throw Error("the text",
+                  "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
+                  "id " + std::to_string(id));
+  std::vector<TokenScore> scores;
+  const auto width = static_cast<std::size_t>(vocabulary_);
+  std::vector<float> logits(static_cast<std::size_t>(length_) * width);
+  for (std::int64_t begin = 0; static_cast<std::int64_t>(scores.size()) + 1 < count;
+       begin = std::min(begin + std::clamp<std::int64_t>(stride, 1, length_ - 1), count - length_)) {
+    session_->write("logits/tokens", std::as_bytes(tokens.subspan(static_cast<std::size_t>(begin),
+                                                                  static_cast<std::size_t>(length_))));
+    session_->run(Step::logits);
+    session_->read("logits", std::as_writable_bytes(std::span(logits)));
+    for (auto next = static_cast<std::int64_t>(scores.size()) + 1; next < begin + length_; ++next)
+      scores.push_back(
+          token_score(std::span(logits).subspan(static_cast<std::size_t>(next - 1 - begin) * width, width),
+                      tokens[static_cast<std::size_t>(next)], top));
+    if (progress && !progress(static_cast<std::int64_t>(scores.size()) + 1)) break;
+  }
+  return scores;
+}
+
+}  // namespace meshloom::trainer
