@@ -47,14 +47,16 @@ struct MatmulWork {
   // 0: B is of `dtype`. 1: B is NF4 (kernels/nf4_matmul), in rows of K with trans_b, else of N. 2: the scales of
   // NF4 are quantized too.
   std::uint8_t nf4;
+  std::uint8_t block_format;  // 0, or B is in blocks of this format (kernels/block_quantized), its FormatId + 1; with trans_b
   std::int32_t tile_m, tile_n, tile_k;  // as the variant defines them
   std::int32_t panel, swapped;          // likewise
   std::int32_t block;                   // NF4: values that share a scale
 
   std::int64_t tiles_m() const { return ceil_div(m, tile_m); }
   std::int64_t tiles_n() const { return ceil_div(n, tile_n); }
+  bool packed_b() const { return nf4 != 0 || block_format != 0; }
   // True where A and B are bf16 and the inner loop reads them as pairs.
-  bool bf16_pairs() const { return dtype == hal::DType::bf16 && nf4 == 0 && supports_bf16_pairs(); }
+  bool bf16_pairs() const { return dtype == hal::DType::bf16 && !packed_b() && supports_bf16_pairs(); }
   bool on_amx() const { return bf16_pairs() && bf16_pairs_on_amx(); }
   // True where the inner loop multiplies two panels at a time for a right side of `columns` columns.
   bool two_panels(std::int64_t columns) const { return !bf16_pairs() && uses_two_panels(columns); }

@@ -12,6 +12,7 @@
 #include "backends/cpu/gemm/matmul_micro.h"
 #include "backends/cpu/gemm/matmul_scratch.h"
 #include "backends/cpu/gemm/matmul_work.h"
+#include "backends/cpu/kernels/block_quantized/dequantize_blocks.h"
 #include "backends/cpu/kernels/cast.h"
 #include "backends/cpu/kernels/quantized/dequantize_nf4.h"
 
@@ -30,11 +31,17 @@ struct Side {
   std::int64_t line, step;
   Nf4Weights nf4{};         // instead of data, where dtype is u8
   bool bf16_pairs = false;  // the inner loop reads bf16 pairs
+  // Weights in blocks along k, or null. `data` is where the first line begins, and `column` the first of its columns.
+  const kernels::block_quantized::Format* blocks = nullptr;
+  std::int64_t column = 0, row_bytes = 0;
 
   bool along_k() const { return step == 1; }
   Side from(std::int64_t lines, std::int64_t steps) const {
     Side part = *this;
-    if (dtype == hal::DType::u8)
+    if (blocks != nullptr) {
+      part.data += lines * row_bytes;
+      part.column += steps;
+    } else if (dtype == hal::DType::u8)
       part.nf4 = along_k() ? nf4.from(lines, steps) : nf4.from(steps, lines);
     else
       part.data += bytes_of(dtype, lines * line + steps * step);
@@ -88,7 +95,10 @@ LoadedBlock load_block(const Side& side, std::int64_t lines, std::int64_t steps,
   }
   const std::int64_t runs = along_k ? lines : steps, length = along_k ? steps : lines;
   for (std::int64_t i = 0; i < runs; ++i)
-    if (side.dtype == hal::DType::u8)
+    if (side.blocks != nullptr)
+      dequantize_blocks(*side.blocks, reinterpret_cast<const std::uint8_t*>(side.data) + i * side.row_bytes,
+                        side.column, length, into + i * length);
+    else if (side.dtype == hal::DType::u8)
       dequantize_nf4(side.nf4.from(i, 0), length, into + i * length);
     else
       widen(run(i), side.dtype, length, into + i * length);
@@ -101,6 +111,16 @@ Side nf4_side(const MatmulWork& work, const MatmulOperands& o) {
   const std::int64_t columns = work.trans_b ? work.k : work.n;
   return {nullptr, hal::DType::u8, work.trans_b ? 0 : 1, work.trans_b ? 1 : 0,
           nf4_weights(reinterpret_cast<const std::uint8_t*>(o.b), o.scales, o.steps, columns, work.block)};
+}
+
+// B of weights in blocks.
+Side block_side(const MatmulWork& work, const MatmulOperands& o) {
+  const auto& format = kernels::block_quantized::format_of(
+      static_cast<kernels::block_quantized::FormatId>(work.block_format - 1));
+  Side side{reinterpret_cast<const std::byte*>(o.b), hal::DType::u8, 0, 1};
+  side.blocks = &format;
+  side.row_bytes = kernels::block_quantized::row_bytes(format, work.k);
+  return side;
 }
 
 // C and the residual.
@@ -179,8 +199,9 @@ class Slab {
     const Side a =
         side_of(work, o_.a, batch_ * std::int64_t{work.m} * work.k, o_.a_row, o_.a_col).from(row_, 0);
     const Side b =
-        (work.nf4 ? nf4_side(work, o_)
-                  : side_of(work, o_.b, batch_ * std::int64_t{work.k} * work.n, o_.b_col, o_.b_row))
+        (work.nf4            ? nf4_side(work, o_)
+         : work.block_format ? block_side(work, o_)
+                             : side_of(work, o_.b, batch_ * std::int64_t{work.k} * work.n, o_.b_col, o_.b_row))
             .from(column_, 0);
     left_ = swapped_ ? b : a;
     right_ = swapped_ ? a : b;

@@ -26,6 +26,7 @@
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/quantized/int8_matmul.cpp"
 #include "hwy/foreach_target.h"
 // after foreach_target.h
+#include "backends/cpu/simd/multiply_add_bytes-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -43,28 +44,15 @@ constexpr int kRows = 12;
 constexpr int kRows = 6;
 #endif
 
-#if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
-// Four bytes. The left side's are unsigned: 128 is added when they are packed.
-constexpr std::int64_t kSteps = 4;
-// Inline assembly: Highway checks that the processor has this instruction, but does not enable it in the compiler.
-HWY_INLINE V MultiplyAdd(D, V a, V b, V sum) {
-  __asm__("vpdpbusd %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
-  return sum;
-}
-#else
-// Two int16.
-constexpr std::int64_t kSteps = 2;
+// Of k in a word: four bytes, the left side's being unsigned as 128 is added when they are packed, or two int16.
+constexpr std::int64_t kSteps = kMultipliesBytes ? 4 : 2;
 HWY_INLINE V MultiplyAdd([[maybe_unused]] D d, V a, V b, V sum) {
-#if HWY_TARGET != HWY_SCALAR && defined(__x86_64__)
-  const hn::RepartitionToNarrow<D> d16;
-  V unused = hn::Zero(d);
-  return hn::ReorderWidenMulAccumulate(d, hn::BitCast(d16, a), hn::BitCast(d16, b), sum, unused);
+#if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
+  return MultiplyAddBytes(a, b, sum);
 #else
-  const V low = hn::Mul(hn::ShiftRight<16>(hn::ShiftLeft<16>(a)), hn::ShiftRight<16>(hn::ShiftLeft<16>(b)));
-  return hn::Add(sum, hn::Add(low, hn::Mul(hn::ShiftRight<16>(a), hn::ShiftRight<16>(b))));
+  return MultiplyAddPairs(d, a, b, sum);
 #endif
 }
-#endif
 
 std::int64_t Rows() { return kRows; }
 std::int64_t Columns() { return 2 * static_cast<std::int64_t>(hn::Lanes(D())); }
