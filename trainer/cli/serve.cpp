@@ -128,7 +128,8 @@ std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& reg
                                        const ServeCommandOptions& options, const EngineOptions& engine) {
   refuse_hub_checkpoint(options.draft, "--draft");
   const Checkpoint checkpoint = open_newest(options.draft, say_note);
-  const TrainerConfig config = inference_recipe(checkpoint, options.inference, registries);
+  const TrainerConfig config =
+      inference_recipe(checkpoint, {.hardware = options.inference.hardware}, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::string where = "--draft '" + options.draft + "'";
   const auto refuse = [&](const std::string& found) {

@@ -105,7 +105,7 @@ std::vector<float> values_of(const trainer::StoredTensors& file, const std::stri
 TEST_F(KeptBlocks, AreThoseOfTheImportInF32) {
   const trainer::Imported wide = import("wide", false), kept = import("kept", true);
   EXPECT_EQ(kept.parameters, wide.parameters);
-  EXPECT_EQ(notes_, std::vector<std::string>{});
+  for (const std::string& note : notes_) EXPECT_NE(note.find("has no tokenizer"), std::string::npos) << note;
   const trainer::Checkpoint from = trainer::open_checkpoint(wide.checkpoint),
                             to = trainer::open_checkpoint(kept.checkpoint);
   EXPECT_EQ(from.model.tensors().size(), to.model.tensors().size());
@@ -137,12 +137,10 @@ TEST_F(KeptBlocks, AreThoseOfTheImportInF32) {
   EXPECT_NE(recipe.find("HeterogeneousStack"), std::string::npos) << recipe;
 }
 
-TEST_F(KeptBlocks, MergeIntoTheModelInF32) {
+TEST_F(KeptBlocks, AreExportedAsTheModelInF32) {
   const trainer::Imported wide = import("wide", false), kept = import("kept", true);
   const auto exported = [&](const std::string& name) {
-    trainer::ExportOptions options;
-    options.merge = name == "kept";
-    trainer::export_model(scratch_.path(name), scratch_.path(name + "-hf"), options, classes(),
+    trainer::export_model(scratch_.path(name), scratch_.path(name + "-hf"), {}, classes(),
                           [](const std::string&) {});
     return read_text(scratch_.path(name + "-hf") + "/model.safetensors");
   };

@@ -1,11 +1,14 @@
 """Whether a request gets the same tokens and log-probabilities of the same bits whatever shares its steps (scripts/check-serving exact)."""
 import argparse
 import concurrent.futures
+import json
 import random
+import struct
+import subprocess
 import sys
 import time
 
-from serving import Server, model_of
+from serving import LENGTH, Server, model_of
 
 
 def requests_of(count, vocabulary=256):
@@ -23,6 +26,24 @@ def requests_of(count, vocabulary=256):
             body.update(top_p=0.9, top_k=40, repetition_penalty=1.1)
         bodies.append(body)
     return bodies
+
+
+def scores_differ(program, run, bodies):
+    """How many log-probabilities of prompts differ in bits from those of `meshloom score`, and how many there are."""
+    server = Server(program, run)
+    differ = count = 0
+    for body in bodies:
+        served = server.completion({"prompt": body["prompt"], "max_tokens": 0, "echo": True, "logprobs": 0})["logprobs"][1:]
+        scored = subprocess.run([program, "score", "--checkpoint", run, "--device", "cpu", "--ids", "--text", "-", "--json",
+                                 "--sequence", str(LENGTH)], input=json.dumps(body["prompt"]), capture_output=True, text=True, check=True)
+        trained = [token["logprob"] for token in json.loads(scored.stdout)["tokens"][1:]]
+        if len(served) != len(trained):
+            sys.exit(f"{len(served)} log-probabilities are served, and {len(trained)} scored")
+        differ += sum(struct.pack("f", a) != struct.pack("f", b) for a, b in zip(served, trained))
+        count += len(served)
+    if server.end() != 0:
+        sys.exit("the server did not exit with 0")
+    return differ, count
 
 
 def main():
@@ -75,6 +96,11 @@ def main():
         if name == "few pages" and preempted < 20 and len(bodies) >= 300:
             print("few pages: must preempt at least 20 times")
             short = True
+    if options.dtype == "f32":
+        longest = sorted(bodies, key=lambda body: -len(body["prompt"]))
+        differ, count = scores_differ(options.program, run, [body for body in longest if len(body["prompt"]) > 1][::10])
+        print(f"the forward pass that trains: {differ} of {count} log-probabilities of prompts differ in bits", flush=True)
+        short |= differ > 0
     print("exact: " + ("FALLS SHORT" if short else "holds"))
     return 1 if short else 0
 
