@@ -82,7 +82,7 @@ void add_decode(CLI::App& bench, const trainer::Registries& registries, trainer:
   command->add_flag_function(
       "--batch-invariant,!--no-batch-invariant",
       [&decode](std::int64_t given) { decode.batch_invariant = given > 0; },
-      "A text has the same bits whatever else runs; without either, where the device's kernels can");
+      "A text has the same bits whatever else runs; without either, on the CPU where its kernels can");
   command
       ->add_option("--by", options->by, "Break down each row by some of op, variant, phase, path, tag, shape")
       ->delimiter(',')

@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "layers/adapters/adapter.h"
+#include "layers/block/heterogeneous_stack.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 
@@ -27,6 +28,7 @@ MergedModel merge_adapters(const Config& model) {
   replace_at(*merged.model, paths, [](const Config& old, const std::string&) {
     return dynamic_cast<const MergeableConfig&>(old).merged_config();
   });
+  remove_unused_overrides(*merged.model);  // layers that differed in how they store weights
   return merged;
 }
 

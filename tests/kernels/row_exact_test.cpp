@@ -63,7 +63,7 @@ class RowExact : public testing::Test {
 
   std::vector<const kernels::Variant*> promised(const std::string& op) const {
     std::vector<const kernels::Variant*> all;
-    for (const kernels::Variant* variant : catalog_.variants(op, "cpu"))
+    for (const kernels::Variant* variant : catalog_.variants(op, device_->info().backend))
       if (variant->row_exact) all.push_back(variant);
     return all;
   }
@@ -171,6 +171,26 @@ TEST_F(RowExact, NormsKeepTheBitsOfARow) {
       ASSERT_FALSE(promised(op).empty());
       ASSERT_TRUE(holds(call, promised(op), static_cast<std::uint64_t>(i))) << op << ", " << i;
     }
+}
+
+// Small tiles of few shapes, as drivers compile each.
+TEST_F(RowExact, ProductsAndNormsKeepTheBitsOfARowOnOtherBackends) {
+  for (const hal::BackendDevices& backend : registry_.enumerate()) {
+    if (backend.devices.empty() || backend.backend == "null" || backend.backend == "cpu") continue;
+    SCOPED_TRACE(backend.devices.front().id);
+    device_ = hal::checked(registry_.open(backend.devices.front().id));
+    EXPECT_EQ(promised("matmul").size(), 2u);
+    const int before = runs_;
+    for (const auto& [n, k] : {std::pair<std::int64_t, std::int64_t>{48, 100}, {130, 257}}) {
+      const RowCall product{
+          "matmul", {"", {{DType::f32, {37, k}}, {DType::f32, {n, k}}}, {{"trans_b", true}}}, {0}};
+      EXPECT_TRUE(holds(product, promised("matmul"), 3)) << n << " " << k;
+      const RowCall norm{"rms_norm", {"", {{DType::f32, {37, k}}, {DType::f32, {k}}}, {{"eps", 1e-5}}}, {0}};
+      ASSERT_FALSE(promised("rms_norm").empty());
+      EXPECT_TRUE(holds(norm, promised("rms_norm"), 4)) << k;
+    }
+    EXPECT_GT(runs_, before + 200);
+  }
 }
 
 TEST_F(RowExact, ProductsOf4BitsKeepTheBitsOfARow) {

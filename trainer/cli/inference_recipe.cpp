@@ -56,7 +56,7 @@ std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& e
           "--batch-invariant,!--no-batch-invariant",
           [&engine](std::int64_t given) { engine.batch_invariant = given > 0; },
           "A text has the same bits whatever else runs, which costs speed with many tokens at once; without "
-          "either, where the device's kernels can")};
+          "either, on the CPU where its kernels can")};
 }
 
 void InferenceOptions::add_to(CLI::App& command) {

@@ -37,7 +37,7 @@ struct EngineOptions {
   std::int64_t max_waiting = 256;                      // requests beyond max_sequences
   bool prefix_cache = true;                            // whether computed pages are found again
   std::int64_t draft_tokens = 0;                       // guessed for a sequence, at most; 0 = no speculation
-  std::optional<bool> batch_invariant = {};            // unset = where the device's kernels can
+  std::optional<bool> batch_invariant = {};            // unset = on the CPU, where its kernels can
 };
 
 // What an engine of these options runs. Throws Error for invalid ones.

@@ -11,6 +11,8 @@
 
 namespace meshloom::trainer {
 
+bool is_batch_invariant_by_default(const hal::DeviceInfo& device) { return device.backend == "cpu"; }
+
 ComposeOptions inference_options(const TrainerConfig& config) {
   ComposeOptions options = config.compose_options();
   options.batch = options.accumulation = 1;
@@ -44,11 +46,14 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
                     .length = options.length,
                     .page_size = options.page_size,
                     .pages = options.pages,
-                    .row_exact = options.batch_invariant.value_or(true)};
+                    .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device))};
   std::sort(compose.decode.tokens.begin(), compose.decode.tokens.end());
   compose.decode.tokens.erase(std::unique(compose.decode.tokens.begin(), compose.decode.tokens.end()),
                               compose.decode.tokens.end());
-  if (!compose.decode.row_exact) serving.batch_dependence = "it was asked for";
+  if (!compose.decode.row_exact)
+    serving.batch_dependence = options.batch_invariant
+                                   ? "it was asked for"
+                                   : "on " + device.backend + " it costs speed; --batch-invariant asks for it";
   try {
     serving.plan = compose_inference(*config.model, compose, catalog, device);
     return serving;

@@ -27,9 +27,12 @@ struct ModelRunnerOptions {
   std::vector<std::int64_t> tokens{1};  // of the programs: a run takes the one with the fewest that has room
   std::int64_t page_size = 1;           // tokens of a page
   std::int64_t pages = 1;               // of all sequences
-  // Whether logits have the same bits whatever shares a run; unset = where the device's kernels can.
+  // Whether logits have the same bits whatever shares a run; unset = where that costs little and the kernels can.
   std::optional<bool> batch_invariant = {};
 };
+
+// Whether programs are batch-invariant unless it is asked for otherwise: where that costs little.
+bool is_batch_invariant_by_default(const hal::DeviceInfo& device);
 
 // What a plan for inference alone takes from a recipe, on one rank.
 ComposeOptions inference_options(const TrainerConfig& config);

@@ -152,16 +152,8 @@ void keep_blocks(layers::CausalLM::Config& model, const std::vector<NamedTensor>
     if (here > 0) replace_in_layers(it->second, node, wanted);
     kept += here;
   }
-  for (auto& [path, stack] : stacks) {
-    if (stack.overrides.empty()) {
-      layers::Stack::Config plain;
-      plain.num_layers = stack.num_layers;
-      plain.layer = stack.layer;
-      replace_node(model, path, plain);
-    } else {
-      replace_node(model, path, stack);
-    }
-  }
+  for (const auto& [path, stack] : stacks) replace_node(model, path, stack);
+  layers::remove_unused_overrides(model);
   if (kept == 0 && widened == 0)
     note("the file has no weights in blocks; all are stored in f32");
   else if (kept < widened)

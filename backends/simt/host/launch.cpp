@@ -132,7 +132,8 @@ kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit)
           .about = std::move(about),
           .fit = fit,
           .encode = encode,
-          .low_precision = low_precision};
+          .low_precision = low_precision,
+          .row_exact = true};
 }
 
 }  // namespace meshloom::backends::simt

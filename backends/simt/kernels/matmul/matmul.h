@@ -45,6 +45,7 @@ struct TileUse {
   std::int64_t row_groups =
       0;  // of rows, each with a B of its own (GROUPED 1 of matmul_epilogue.inc); 0 = no groups
   bool step_groups = false;  // K consists of groups of steps that end anywhere (GROUPED 2)
+  bool unsplit = false;      // K is never divided between workgroups
 };
 // The tile of the kernel matmul_gpu_tile for a product of these sizes, for any operands; and its dispatches, with `own`
 // defines, bindings and constants after the kernel's.

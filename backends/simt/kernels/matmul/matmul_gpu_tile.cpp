@@ -99,6 +99,13 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   return gpu_tile_alternatives(kernels::matmul_dims(call), target);
 }
 
+// Each element of C is one chain of multiply-adds over k in order, whatever the tile.
+Fit fit_unsplit(const CallView& call, const hal::DeviceInfo& target) {
+  const std::string reason = unsupported_operands(call, target);
+  return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target, {.unsplit = true})
+                        : Fit::no(reason);
+}
+
 void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims(args.call)); }
 
 }  // namespace
@@ -151,8 +158,8 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use
   }
   if (chosen) {
     const Tiles tiles = chosen->tiles(d, use.row_groups);
-    return use.row_groups > 0 ? fit_whole_product(params_of(*chosen), d, target, tiles)
-                              : fit_product(params_of(*chosen), d, target, tiles);
+    return use.row_groups > 0 || use.unsplit ? fit_whole_product(params_of(*chosen), d, target, tiles)
+                                             : fit_product(params_of(*chosen), d, target, tiles);
   }
   return Fit::no("the smallest tile needs " + std::to_string(kTiles[4].shared_bytes()) +
                  " bytes of workgroup memory and workgroups of 64; the device has " +
@@ -191,6 +198,16 @@ kernels::Variant matmul_gpu_tile() {
           .encode = encode,
           .alternatives = alternatives,
           .low_precision = true};
+}
+
+kernels::Variant matmul_gpu_tile_unsplit() {
+  return {.name = "gpu_tile_unsplit",
+          .kinds = {hal::ProfileKind::gpu},
+          .about = "gpu_tile, but K is never divided: an element's bits depend on its row and column alone",
+          .fit = fit_unsplit,
+          .encode = encode,
+          .low_precision = true,
+          .row_exact = true};
 }
 
 }  // namespace meshloom::backends::simt

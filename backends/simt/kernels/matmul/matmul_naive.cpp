@@ -34,7 +34,8 @@ kernels::Variant matmul_naive() {
   return {.name = "naive",
           .about = "one element of C per invocation, for any shape on any device",
           .fit = fit,
-          .encode = encode};
+          .encode = encode,
+          .row_exact = true};
 }
 
 }  // namespace meshloom::backends::simt
