@@ -8,9 +8,9 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
+#include "trainer/cli/model_to_run.h"
 #include "trainer/cli/standard_input.h"
 #include "trainer/data/jsonl/jsonl_line.h"
-#include "trainer/data/text/hub_name.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/inference/generator.h"
 #include "trainer/inference/text_stream.h"
@@ -65,8 +65,8 @@ Request request_of(const GenerateOptions& options, const std::string& text, cons
 
 int generate_text(const Registries& registries, const GenerateOptions& options) {
   check(options.sampler);
-  refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
-  const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
+  const ModelToRun model(options.checkpoint, "--checkpoint", registries);
+  const Checkpoint& checkpoint = model.checkpoint();
   const TrainerConfig config = inference_recipe(checkpoint, options.inference, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::string text = options.prompt == "-" ? standard_input("--prompt -") : options.prompt;
@@ -116,7 +116,7 @@ int generate_text(const Registries& registries, const GenerateOptions& options) 
   }
   std::vector<std::int32_t> ids = generator.generate(prompt, options.tokens, options.sampler, continues);
   if (answers) ids.erase(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(prompt.tokens.size()));
-  const nlohmann::ordered_json json{{"checkpoint", checkpoint.path},
+  const nlohmann::ordered_json json{{"checkpoint", model.shown()},
                                     {"prompt", text},
                                     {"text", tokenizer->decode(ids)},
                                     {"tokens", ids},
@@ -132,9 +132,10 @@ void add_generate(CLI::App& app, const Registries& registries, Action& action) {
   auto options = std::make_shared<GenerateOptions>();
   command
       ->add_option("--checkpoint", options->checkpoint,
-                   "The directory of a run (its newest whole checkpoint) or of one checkpoint")
+                   "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
+                   "model's directory, or a GGUF file")
       ->required()
-      ->type_name("DIR");
+      ->type_name("DIR|FILE");
   command
       ->add_option(
           "--prompt", options->prompt,

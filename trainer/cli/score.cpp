@@ -9,8 +9,8 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
+#include "trainer/cli/model_to_run.h"
 #include "trainer/cli/standard_input.h"
-#include "trainer/data/text/hub_name.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/inference/scorer.h"
 #include "trainer/io/file.h"
@@ -55,8 +55,8 @@ Json to_json(const Tokenizer& tokenizer, const std::pair<std::int32_t, float>& t
 }
 
 int score(const Registries& registries, const ScoreOptions& options) {
-  refuse_hub_checkpoint(options.checkpoint, "--checkpoint");
-  const Checkpoint checkpoint = open_newest(options.checkpoint, say_note);
+  const ModelToRun model(options.checkpoint, "--checkpoint", registries);
+  const Checkpoint& checkpoint = model.checkpoint();
   const TrainerConfig config = inference_recipe(checkpoint, options.inference, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
   const std::string text = text_of(options);
@@ -97,7 +97,7 @@ int score(const Registries& registries, const ScoreOptions& options) {
       for (const auto& alternative : each.top) one["top"].push_back(to_json(*tokenizer, alternative));
       list.push_back(std::move(one));
     }
-    const Json json{{"checkpoint", checkpoint.path},     {"tokens", list},
+    const Json json{{"checkpoint", model.shown()},       {"tokens", list},
                     {"scored", scores.size()},           {"logprob", number(sum)},
                     {"mean_logprob", number(mean)},      {"perplexity", number(std::exp(-mean))}};
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
@@ -126,9 +126,10 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
   auto options = std::make_shared<ScoreOptions>();
   command
       ->add_option("--checkpoint", options->checkpoint,
-                   "The directory of a run (its newest whole checkpoint) or of one checkpoint")
+                   "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
+                   "model's directory, or a GGUF file")
       ->required()
-      ->type_name("DIR");
+      ->type_name("DIR|FILE");
   CLI::Option_group* source = command->add_option_group("text", "What is scored");
   source->add_option("--text", options->text, "The text; - reads it from standard input");
   source->add_option("--file", options->file, "A file with the text")->type_name("FILE");
