@@ -188,9 +188,13 @@ void MultiplyRows(std::int64_t rows, std::int64_t groups, const PanelTile& tile,
 
 constexpr std::int64_t kTileColumns = 256;  // unpacked at a time: whole blocks of every format
 
-// The sums (rows, kPanelRows) of a panel of W, whose rows are `row` bytes apart. `unpacked`: room for a tile.
-void MultiplyPanel(FormatId id, std::int64_t k, const std::uint8_t* panel, std::int64_t row, std::int64_t rows,
-                   const std::uint32_t* x, float* unpacked, float* out) {
+void Prefetch(const std::uint8_t* from, std::int64_t bytes) { PrefetchRun(from, bytes); }
+
+// The sums (rows, kPanelRows) of a panel of W, whose rows are `row` bytes apart. ahead: the next panel, or null. `unpacked`: room for a
+// tile.
+void MultiplyPanel(FormatId id, std::int64_t k, const std::uint8_t* panel, std::int64_t row,
+                   const std::uint8_t* ahead, std::int64_t rows, const std::uint32_t* x, float* unpacked,
+                   float* out) {
   const auto& format = kernels::block_quantized::format_of(id);
   const std::int64_t x_row = RoundedRow::size(k);
   const RoundedRow all = RoundedRow::at(const_cast<std::uint32_t*>(x), k);
@@ -199,7 +203,9 @@ void MultiplyPanel(FormatId id, std::int64_t k, const std::uint8_t* panel, std::
   std::fill_n(out, rows * kPanelRows, 0.0f);
   for (std::int64_t column = 0; column < k; column += kTileColumns) {
     const std::int64_t columns = std::min(kTileColumns, k - column), groups = columns / format.group;
-    UnpackPanel(id, panel + column / format.elements * format.bytes, row, columns / format.elements, tile);
+    const std::int64_t at_byte = column / format.elements * format.bytes;
+    UnpackPanel(id, panel + at_byte, row, columns / format.elements,
+                ahead == nullptr ? nullptr : ahead + at_byte * kPanelRows, tile);
     const RoundedRow at{all.words + column / 4 * kXWords, all.scales + column / 32, all.sums + column / 32,
                         all.corrections + column / format.group};
     if (format.group == 16)
@@ -224,6 +230,7 @@ namespace meshloom::backends::cpu {
 HWY_EXPORT(PanelRows);
 HWY_EXPORT(RoundRow);
 HWY_EXPORT(MultiplyPanel);
+HWY_EXPORT(Prefetch);
 HWY_EXPORT(UnpackedFloats);
 
 std::int64_t block_panel_rows() { return HWY_DYNAMIC_DISPATCH(PanelRows)(); }
@@ -258,8 +265,12 @@ void run_block_quantized_int8(const KernelArgs& args, std::uint32_t begin, std::
       std::fill(std::copy_n(panel, width * row, copy), copy + panel_rows * row, std::uint8_t{0});
       panel = copy;
     }
+    if (item == begin) HWY_DYNAMIC_DISPATCH(Prefetch)(panel, width * row);
+    const bool follows = item + 1 < end && column + 2 * panel_rows <= n;
+    const std::uint8_t* next =
+        follows ? args.at<const std::uint8_t>(1) + (column + panel_rows) * row : nullptr;
     HWY_DYNAMIC_DISPATCH(MultiplyPanel)
-    (work.block_format().id, work.k, panel, row, rows,
+    (work.block_format().id, work.k, panel, row, next, rows,
      args.at<const std::uint32_t>(0) + first * RoundedRow::size(work.k), unpacked, sums);
     const float* bias = work.has_bias ? args.at<const float>(2) + column : nullptr;
     for (std::int64_t i = 0; i < rows; ++i) {
