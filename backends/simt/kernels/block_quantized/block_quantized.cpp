@@ -17,8 +17,6 @@ hal::Define format_define(const CallView& call) {
   return define("BLOCK_FORMAT", static_cast<std::int64_t>(kernels::block_format(call).id));
 }
 
-
-
 kernels::MatmulDims matmul_of(const BlockQuantizedDims& d) {
   return {.g = 1,
           .m = d.m,
@@ -72,8 +70,9 @@ void encode(const EncodeArgs& args) {
     inputs[0] = rounded;
     sums = slice(args.workspace, rounded_bytes(d), args.workspace.bytes - rounded_bytes(d));
   }
-  encode_gpu_tile({args.call, args.choice, args.device, args.commands, inputs, args.outputs, sums, args.label},
-                  matmul_of(d), {.defines = {format_define(args.call)}});
+  encode_gpu_tile(
+      {args.call, args.choice, args.device, args.commands, inputs, args.outputs, sums, args.label},
+      matmul_of(d), {.defines = {format_define(args.call)}});
 }
 
 // --- few rows ----------------------------------------------------------------------------------------------
@@ -131,14 +130,13 @@ void encode_few_rows(const EncodeArgs& args) {
     bindings.push_back(reads(scales));
     bindings.push_back(reads(sums));
   }
-  launch(args,
-         {.kernel = "block_few_rows",
-          .defines = {format_define(args.call), define("INT8", d.int8), define("ROWS", d.m),
-                      define("COLUMNS", kColumns), define("DOT", args.device.info().has("i8-dot"))},
-          .width = static_cast<std::uint32_t>(kWidth),
-          .groups = matmul_groups({ceil_div(d.n, kColumns), 1, 1}),
-          .bindings = bindings,
-          .constants = {hal::word(d.n), hal::word(d.k), hal::word(std::int64_t{d.bias >= 0})}});
+  launch(args, {.kernel = "block_few_rows",
+                .defines = {format_define(args.call), define("INT8", d.int8), define("ROWS", d.m),
+                            define("COLUMNS", kColumns), define("DOT", args.device.info().has("i8-dot"))},
+                .width = static_cast<std::uint32_t>(kWidth),
+                .groups = matmul_groups({ceil_div(d.n, kColumns), 1, 1}),
+                .bindings = bindings,
+                .constants = {hal::word(d.n), hal::word(d.k), hal::word(std::int64_t{d.bias >= 0})}});
 }
 
 // --- values and rows ---------------------------------------------------------------------------------------
@@ -155,12 +153,13 @@ void encode_values(const EncodeArgs& args) {
 
 void encode_rows(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements() / 4, columns = args.call.outputs[0].dim(-1);
-  launch(args, {.kernel = "block_dequantize",
-                .defines = {format_define(args.call), {"BY_ID", "1"}},
-                .bindings = {reads(whole_words(args.inputs[0])), reads(args.inputs[1]), writes(args.outputs[0])},
-                .constants = {hal::word(count), hal::word(columns), hal::word(args.call.inputs[0].dim(0)),
-                              hal::word(kernels::embedding_first(args.call))},
-                .items = count});
+  launch(args,
+         {.kernel = "block_dequantize",
+          .defines = {format_define(args.call), {"BY_ID", "1"}},
+          .bindings = {reads(whole_words(args.inputs[0])), reads(args.inputs[1]), writes(args.outputs[0])},
+          .constants = {hal::word(count), hal::word(columns), hal::word(args.call.inputs[0].dim(0)),
+                        hal::word(kernels::embedding_first(args.call))},
+          .items = count});
 }
 
 }  // namespace
@@ -180,7 +179,8 @@ std::vector<kernels::OpVariants> block_quantized_ops() {
                          .encode = encode,
                          .alternatives = alternatives}}},
       {"block_dequantize", {simt_variant("four weights per invocation", fit_any_dtype, encode_values)}},
-      {"block_quantized_embedding", {simt_variant("four weights per invocation", fit_any_dtype, encode_rows)}}};
+      {"block_quantized_embedding",
+       {simt_variant("four weights per invocation", fit_any_dtype, encode_rows)}}};
 }
 
 }  // namespace meshloom::backends::simt
