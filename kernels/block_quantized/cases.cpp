@@ -45,6 +45,7 @@ std::vector<Case> cases() {
       {.name = "tile-plus-float", .format = "q4_0", .m = 65, .n = 130, .k = 160, .int8 = false},
       {.name = "deep", .format = "q6_k", .m = 9, .n = 17, .k = 2048},
       {.name = "deep-row", .n = 19, .k = 4128},
+      {.name = "deep-float", .m = 9, .n = 37, .k = 1312, .int8 = false},
   };
   for (const block_quantized::Format& format : block_quantized::formats()) {
     const std::string name(format.name);
@@ -95,15 +96,19 @@ void make_weights(const block_quantized::Format& format, std::uint64_t seed, con
   // The largest magnitude of scale * (code - offset) is 1, or half with a minimum.
   const bool is_superblock = format.elements == 256;
   const double codes = format.has_minimum ? (format.name.starts_with("q5") ? 31 : 15) : format.offset,
-               factors = format.name == "q6_k" ? 128 : is_superblock ? 63 : 1;
+               factors = format.name == "q6_k" ? 128
+                         : is_superblock       ? 63
+                                               : 1;
   Rng rng(mix(seed, 1));
   const auto put = [](std::uint8_t* at, double value) {
     const std::uint16_t bits = hal::to_f16(static_cast<float>(value));
     std::memcpy(at, &bits, 2);
   };
   for (std::int64_t at = 0; at < count; at += format.bytes) {
-    const double scale =
-        rng.uniform(0.2, 1) / (codes * factors) * (format.has_minimum ? 1 : rng.flip() ? -1 : 1);
+    const double scale = rng.uniform(0.2, 1) / (codes * factors) *
+                         (format.has_minimum ? 1
+                          : rng.flip()       ? -1
+                                             : 1);
     put(bytes + at + (format.name == "q6_k" ? 208 : 0), scale);
     if (format.has_minimum) put(bytes + at + 2, (is_superblock ? 1 : -1) * rng.uniform(0.1, 0.6) / factors);
   }

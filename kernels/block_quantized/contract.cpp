@@ -43,17 +43,15 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   const Tensor dy = args.cotangents[0], x = args.inputs[0];
   if (!dy) return result;
   const Attrs& attrs = args.call.attrs;
-  const Tensor w = block_dequantize(args.inputs[1],
-                                    {.format = attrs.text("format"), .columns = attrs.integer("columns")});
+  const Tensor w =
+      block_dequantize(args.inputs[1], {.format = attrs.text("format"), .columns = attrs.integer("columns")});
   result[0] = matmul(dy, cast(w, dy.dtype()), {.dtype = gradient_dtype(x)});
   if (attrs.flag("bias")) result[2] = reduce_sum(dy, 1);
   return result;
 }
 
 // The bytes of a row are no multiple of its columns, nor the other way round, so that a rule cannot name both: K is whole.
-std::string partition(const CallView& call) {
-  return call.attrs.flag("bias") ? "m.,n.,n->mn" : "m.,n.->mn";
-}
+std::string partition(const CallView& call) { return call.attrs.flag("bias") ? "m.,n.,n->mn" : "m.,n.->mn"; }
 
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 
@@ -94,9 +92,10 @@ std::int64_t block_quantized_parts::require_format(const Rules& rules, int w) {
   rules.require(format != nullptr, "format must be one of " + block_quantized::format_names(),
                 "'" + name + "'");
   const std::int64_t columns = rules.integer("columns");
-  rules.require(columns >= 1 && columns % format->elements == 0,
-                "columns must be a multiple of " + std::to_string(format->elements) + ", the block of " + name,
-                std::to_string(columns));
+  rules.require(
+      columns >= 1 && columns % format->elements == 0,
+      "columns must be a multiple of " + std::to_string(format->elements) + ", the block of " + name,
+      std::to_string(columns));
   Shape shape = leading(rules[w].shape);
   shape.push_back(block_quantized::row_bytes(*format, columns));
   rules.shape(w, shape);

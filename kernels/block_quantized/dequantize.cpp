@@ -19,7 +19,7 @@ double flops_dequantize(const CallView& call) { return static_cast<double>(call.
 
 // Rows follow one another without a gap.
 void reference_dequantize(const CallView& call, std::span<const ConstTensorView> inputs,
-               std::span<const TensorView> outputs) {
+                          std::span<const TensorView> outputs) {
   block_quantized::dequantize(block_format(call), inputs[0].as<std::uint8_t>(), call.outputs[0].elements(),
                               outputs[0].as<float>());
 }
@@ -37,7 +37,8 @@ std::vector<Case> cases_dequantize() {
   for (const block_quantized::Format& format : block_quantized::formats()) {
     const std::string name(format.name);
     result.push_back(block_quantized_parts::weights_case(name, name, {7}, 3 * format.elements, false));
-    result.push_back(block_quantized_parts::weights_case(name + "-experts", name, {3, 5}, format.elements, false));
+    result.push_back(
+        block_quantized_parts::weights_case(name + "-experts", name, {3, 5}, format.elements, false));
   }
   result.push_back(block_quantized_parts::weights_case("one", "q8_0", {1}, 32, false));
   result.push_back(block_quantized_parts::weights_case("rows", "q4_0", {131}, 64, false));
@@ -51,8 +52,8 @@ Case random_case_dequantize(const CaseSeed& seed) {
   Shape rows{rng.extent(90)};
   if (rng.flip()) rows.insert(rows.begin(), rng.integer(1, 5));
   const std::string format = block_quantized_parts::random_format(seed.seed);
-  return block_quantized_parts::weights_case("random", format, rows,
-                             block_quantized::find_format(format)->elements * rng.integer(1, 5), false);
+  return block_quantized_parts::weights_case(
+      "random", format, rows, block_quantized::find_format(format)->elements * rng.integer(1, 5), false);
 }
 
 void make_input_dequantize(const CallView& call, int, std::uint64_t seed, const TensorView& into) {

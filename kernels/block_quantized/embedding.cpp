@@ -30,7 +30,7 @@ double bytes_embedding(const CallView& call) {
 }
 
 void reference_embedding(const CallView& call, std::span<const ConstTensorView> inputs,
-               std::span<const TensorView> outputs) {
+                         std::span<const TensorView> outputs) {
   const std::int64_t rows = call.inputs[0].dim(0), row = call.inputs[0].dim(1),
                      columns = call.outputs[0].dim(-1);
   for (std::int64_t i = 0; i < call.inputs[1].elements(); ++i) {
@@ -74,12 +74,12 @@ Case lookup(const Lookup& s) {
 }
 
 std::vector<Case> cases_embedding() {
-  std::vector<Case> result{lookup({"one", "q8_0", 1, 32, {1}}),
-                           lookup({"batch", "q4_0", 97, 96, {3, 19}}),
+  std::vector<Case> result{lookup({"one", "q8_0", 1, 32, {1}}), lookup({"batch", "q4_0", 97, 96, {3, 19}}),
                            lookup({"part", "q8_0", 23, 64, {3, 17}, 11}),
                            lookup({"smollm2-q8_0", "q8_0", 49152, 576, {1, 128}, 0, true})};
   for (const block_quantized::Format& format : block_quantized::formats())
-    result.push_back(lookup({std::string(format.name), std::string(format.name), 17, 2 * format.elements, {9}}));
+    result.push_back(
+        lookup({std::string(format.name), std::string(format.name), 17, 2 * format.elements, {9}}));
   return result;
 }
 
@@ -87,10 +87,10 @@ Case random_case_embedding(const CaseSeed& seed) {
   Rng rng(seed);
   const std::string format = block_quantized_parts::random_format(seed.seed);
   Lookup spec{"random",
-            format,
-            rng.extent(100),
-            block_quantized::find_format(format)->elements * rng.integer(1, 5),
-            {rng.extent(70)}};
+              format,
+              rng.extent(100),
+              block_quantized::find_format(format)->elements * rng.integer(1, 5),
+              {rng.extent(70)}};
   if (rng.flip()) spec.ids = {rng.integer(1, 4), rng.extent(20)};
   if (rng.flip(0.3)) spec.first = rng.integer(1, 100);
   return lookup(spec);

@@ -61,9 +61,9 @@ TEST(BlockFormats, RoundToTheNearestCode) {
       const auto [low, high] = std::minmax_element(from.begin() + static_cast<std::ptrdiff_t>(block),
                                                    from.begin() + static_cast<std::ptrdiff_t>(block) + 32);
       const float largest = std::max(std::abs(*low), std::abs(*high));
-      const float step = format.name == "q8_0"                  ? largest / 127
-                         : format.has_minimum ? (*high - *low) / (format.name == "q5_1" ? 31 : 15)
-                                              : largest / static_cast<float>(format.offset);
+      const float step = format.name == "q8_0" ? largest / 127
+                         : format.has_minimum  ? (*high - *low) / (format.name == "q5_1" ? 31 : 15)
+                                               : largest / static_cast<float>(format.offset);
       // The end of the range that has the smaller magnitude has one code less.
       const float allowed = format.has_minimum || format.name == "q8_0" ? 0.52f * step : 1.02f * step;
       for (std::size_t i = block; i < block + 32; ++i)

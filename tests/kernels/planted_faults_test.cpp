@@ -11,6 +11,7 @@
 
 #include "hal/registry.h"
 #include "hal/wrappers/checked_device.h"
+#include "kernels/block_quantized/block_quantized.h"
 #include "kernels/flash_attention/flash_attention.h"
 #include "kernels/grouped_matmul/grouped_matmul.h"
 #include "kernels/index_copy/index_copy.h"
@@ -554,6 +555,30 @@ std::vector<Fault> faults() {
          const Int count = call.view.outputs[0].elements();
          if (count > 8 && count % 2 == 1) call.row(0, 0)[count - 1] *= 1.015625f;  // two steps of bf16
        }},
+      {"last_row", "block_quantized_matmul", last_row(0, 2, 1)},
+      {"last_column", "block_quantized_matmul", last_column(0, 32, 1)},
+      {"scale_of_the_last_block", "block_quantized_matmul",
+       [](Call& call) {
+         const kernels::block_quantized::Format& format = kernels::block_format(call.view);
+         const Int row = call.view.inputs[1].dim(1);
+         if (format.id == kernels::block_quantized::FormatId::q6_k || row < 2 * format.bytes) return;
+         call.take(call.after([&](Tensors& inputs) {
+           for (Int r = 1; r <= call.view.inputs[1].dim(0); ++r) {
+             std::uint8_t* last = inputs[1].as<std::uint8_t>() + r * row - format.bytes;
+             std::copy_n(last - format.bytes, 2, last);
+           }
+         }));
+       }},
+      {"sum_of_the_last_run", "block_quantized_matmul",  // what a minimum or an offset is multiplied by
+       [](Call& call) {
+         const kernels::BlockQuantizedDims d = kernels::block_quantized_dims(call.view);
+         if (!d.int8 || d.k < 64) return;
+         call.take(call.after([&](Tensors& inputs) {
+           for (Int m = 1; m <= d.m; ++m) inputs[0].as<float>()[m * d.k - 1] += 1.0f;
+         }));
+       }},
+      {"last_row", "block_quantized_embedding", last_row(0, 8, 7)},
+      {"last_column", "block_dequantize", last_column(0, 64, 32)},
       {"last_row", "nf4_matmul", last_row(0, 8, 7)},
       {"scale_of_the_last_block", "nf4_matmul",
        [](Call& call) {

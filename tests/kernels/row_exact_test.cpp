@@ -74,6 +74,11 @@ class RowExact : public testing::Test {
     std::vector<HostTensor> inputs;
     for (std::size_t i = 0; i < row_call.test.inputs.size(); ++i)
       inputs.push_back(random(row_call.test.inputs[i], seed + i));
+    return holds(row_call, variants, std::move(inputs));
+  }
+
+  bool holds(const RowCall& row_call, const std::vector<const kernels::Variant*>& variants,
+             std::vector<HostTensor> inputs) {
     const std::int64_t rows = row_call.test.inputs[0].dim(0), cut = rows / 3;
     std::vector<std::byte> expected;
     for (const kernels::Variant* variant : variants)
@@ -207,6 +212,24 @@ TEST_F(RowExact, ProductsOf4BitsKeepTheBitsOfARow) {
                        {0}};
     ASSERT_FALSE(promised("nf4_matmul").empty());
     ASSERT_TRUE(holds(call, promised("nf4_matmul"), static_cast<std::uint64_t>(i))) << i;
+  }
+}
+
+TEST_F(RowExact, ProductsOfBlocksKeepTheBitsOfARow) {
+  const kernels::Contract& contract = catalog_.contract("block_quantized_matmul");
+  std::vector<kernels::Case> tests;
+  for (const kernels::Case& test : contract.cases())
+    if (!test.slow) tests.push_back(test);
+  for (int i = 0; i < fuzz_rounds(40); ++i) {
+    tests.push_back(contract.random_case({kernels::mix(static_cast<std::uint64_t>(i), 5)}));
+    if (i % 3 == 0) tests.back() = *kernels::to_low_precision(contract, tests.back(), DType::bf16);
+  }
+  std::uint64_t seed = 0;
+  for (const kernels::Case& test : tests) {
+    const CaseCall call(catalog_, contract.name, test);
+    ASSERT_TRUE(holds({contract.name, test, {0}}, promised(contract.name),
+                      kernels::make_inputs(contract, call.view(), seed++)))
+        << test.name << ": " << kernels::inputs_text(test.inputs, test.attrs);
   }
 }
 

@@ -47,7 +47,8 @@ struct MatmulWork {
   // 0: B is of `dtype`. 1: B is NF4 (kernels/nf4_matmul), in rows of K with trans_b, else of N. 2: the scales of
   // NF4 are quantized too.
   std::uint8_t nf4;
-  std::uint8_t block_format;  // 0, or B is in blocks of this format (kernels/block_quantized), its FormatId + 1; with trans_b
+  std::uint8_t
+      block_format;  // 0, or B is in blocks of this format (kernels/block_quantized), its FormatId + 1; with trans_b
   std::int32_t tile_m, tile_n, tile_k;  // as the variant defines them
   std::int32_t panel, swapped;          // likewise
   std::int32_t block;                   // NF4: values that share a scale

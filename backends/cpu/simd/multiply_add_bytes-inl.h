@@ -21,6 +21,24 @@ constexpr bool kMultipliesBytes = true;
 constexpr bool kMultipliesBytes = false;
 #endif
 
+// Products of two bytes: of those that lack products of four.
+#if HWY_TARGET <= HWY_SSE4 && defined(__x86_64__)
+constexpr bool kMultipliesBytePairs = !kMultipliesBytes;
+
+// In every int16 the sum of two products of bytes, of which a's are unsigned and b's signed; it must not exceed an int16.
+template <class V>
+HWY_INLINE V MultiplyBytePairs(V a, V b) {
+  if constexpr (sizeof(a.raw) == 64)
+    return V{_mm512_maddubs_epi16(a.raw, b.raw)};
+  else if constexpr (sizeof(a.raw) == 32)
+    return V{_mm256_maddubs_epi16(a.raw, b.raw)};
+  else
+    return V{_mm_maddubs_epi16(a.raw, b.raw)};
+}
+#else
+constexpr bool kMultipliesBytePairs = false;
+#endif
+
 // sum + the products of the lanes' two int16.
 template <class D, class V = hwy::HWY_NAMESPACE::Vec<D>>
 HWY_INLINE V MultiplyAddPairs([[maybe_unused]] D d, V a, V b, V sum) {

@@ -13,7 +13,7 @@
 #include <cstring>
 #include <utility>
 
-#include "hwy/cache_control.h"
+#include "backends/cpu/kernels/block_quantized/block_panels.h"
 #include "hwy/highway.h"
 #include "kernels/block_quantized/formats.h"
 
@@ -100,7 +100,9 @@ HWY_INLINE Floats ToFloat(Words v) {
   return hn::ConvertTo(DFloats(), hn::BitCast(hn::RebindToSigned<DWords>(), v));
 }
 
-HWY_INLINE void PutWord(Words v, std::uint32_t* words, int w) { hn::Store(v, DWords(), words + w * kPanelRows); }
+HWY_INLINE void PutWord(Words v, std::uint32_t* words, int w) {
+  hn::Store(v, DWords(), words + w * kPanelRows);
+}
 HWY_INLINE void PutFloat(Floats v, float* to, int g) { hn::Store(v, DFloats(), to + g * kPanelRows); }
 
 // Calls f.operator()<0>(), f.operator()<1>(), ...
@@ -140,8 +142,7 @@ HWY_INLINE void UnpackVector(const std::uint8_t* at, std::int64_t row, const Pan
     if constexpr (kMinimum) PutFloat(HalfToFloat(hn::ShiftRight<16>(head.w[0])), to.minimums, 0);
     Words fifth = hn::Zero(d);
     if constexpr (kWide)
-      fifth = kMinimum ? head.w[1]
-                       : hn::Or(hn::ShiftRight<16>(head.w[0]), hn::ShiftLeft<16>(head.w[1]));
+      fifth = kMinimum ? head.w[1] : hn::Or(hn::ShiftRight<16>(head.w[0]), hn::ShiftLeft<16>(head.w[1]));
     const FourWords q = LoadWords(at + kRest + (kWide ? 4 : 0), row);
     Unrolled<4>([&]<int W>() HWY_ATTR {
       Words low = Bits<0>(q.w[W], kNibbles), high = Bits<4>(q.w[W], kNibbles);
@@ -192,8 +193,7 @@ HWY_INLINE void UnpackVector(const std::uint8_t* at, std::int64_t row, const Pan
     const hn::RebindToSigned<DWords> di;
     for (int i = 0; i < 4; ++i)
       Unrolled<4>([&]<int J>() HWY_ATTR {
-        const auto factor =
-            hn::ShiftRight<24>(hn::BitCast(di, hn::ShiftLeft<24 - 8 * J>(factors.w[i])));
+        const auto factor = hn::ShiftRight<24>(hn::BitCast(di, hn::ShiftLeft<24 - 8 * J>(factors.w[i])));
         PutFloat(hn::Mul(scale, hn::ConvertTo(DFloats(), factor)), to.scales, 4 * i + J);
       });
     for (int half = 0; half < 2; ++half)
@@ -203,9 +203,9 @@ HWY_INLINE void UnpackVector(const std::uint8_t* at, std::int64_t row, const Pan
           const FourWords q = LoadWords(at + 64 * half + 32 * RUN + 16 * four, row);
           for (int w = 0; w < 4; ++w) {
             const int word = 32 * half + 8 * RUN + 4 * four + w;
-            PutWord(hn::Or(Bits<0>(q.w[w], kNibbles),
-                           hn::ShiftLeft<4>(Bits<2 * RUN>(upper.w[w], 0x03030303u))),
-                    to.words, word);
+            PutWord(
+                hn::Or(Bits<0>(q.w[w], kNibbles), hn::ShiftLeft<4>(Bits<2 * RUN>(upper.w[w], 0x03030303u))),
+                to.words, word);
             PutWord(hn::Or(Bits<4>(q.w[w], kNibbles),
                            hn::ShiftLeft<4>(Bits<2 * RUN + 4>(upper.w[w], 0x03030303u))),
                     to.words, word + 16);
@@ -215,14 +215,22 @@ HWY_INLINE void UnpackVector(const std::uint8_t* at, std::int64_t row, const Pan
   }
 }
 
+// Asks for the cache lines that hold `bytes` bytes, in the L2 cache: the L1 cache has no room for a panel beside the unpacked one.
+HWY_INLINE void PrefetchRun(const std::uint8_t* from, std::int64_t bytes) {
+  for (std::int64_t i = 0; i < bytes; i += 64) __builtin_prefetch(from + i, 0, 2);
+}
+
 template <FormatId ID>
-void UnpackBlocks(const std::uint8_t* from, std::int64_t row, std::int64_t blocks, PanelTile to) {
+void UnpackBlocks(const std::uint8_t* from, std::int64_t row, std::int64_t blocks, const std::uint8_t* ahead,
+                  PanelTile to) {
   const auto& format = kernels::block_quantized::format_of(ID);
   const std::int64_t bytes = format.bytes, words = format.elements / 4,
                      groups = format.elements / format.group;
   for (std::int64_t b = 0; b < blocks; ++b) {
-    for (std::int64_t r = 0; r < kPanelRows; r += kVectorRows)
+    for (std::int64_t r = 0; r < kPanelRows; r += kVectorRows) {
+      if (ahead != nullptr) PrefetchRun(ahead + (b * kPanelRows + r) * bytes, kVectorRows * bytes);
       UnpackVector<ID>(from + r * row, row, {to.words + r, to.scales + r, to.minimums + r});
+    }
     from += bytes;
     to.words += words * kPanelRows;
     to.scales += groups * kPanelRows;
@@ -230,27 +238,47 @@ void UnpackBlocks(const std::uint8_t* from, std::int64_t row, std::int64_t block
   }
 }
 
-// `blocks` blocks of kPanelRows rows, which are `row` bytes apart.
+// `blocks` blocks of kPanelRows rows, which are `row` bytes apart. Meanwhile as many bytes from `ahead` on are brought into the cache,
+// unless it is null: a processor does not see for itself that so many short runs follow one another.
 void UnpackPanel(FormatId id, const std::uint8_t* from, std::int64_t row, std::int64_t blocks,
-                 const PanelTile& to) {
+                 const std::uint8_t* ahead, const PanelTile& to) {
   switch (id) {
     case FormatId::q8_0:
-      return UnpackBlocks<FormatId::q8_0>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q8_0>(from, row, blocks, ahead, to);
     case FormatId::q4_0:
-      return UnpackBlocks<FormatId::q4_0>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q4_0>(from, row, blocks, ahead, to);
     case FormatId::q4_1:
-      return UnpackBlocks<FormatId::q4_1>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q4_1>(from, row, blocks, ahead, to);
     case FormatId::q5_0:
-      return UnpackBlocks<FormatId::q5_0>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q5_0>(from, row, blocks, ahead, to);
     case FormatId::q5_1:
-      return UnpackBlocks<FormatId::q5_1>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q5_1>(from, row, blocks, ahead, to);
     case FormatId::q4_k:
-      return UnpackBlocks<FormatId::q4_k>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q4_k>(from, row, blocks, ahead, to);
     case FormatId::q5_k:
-      return UnpackBlocks<FormatId::q5_k>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q5_k>(from, row, blocks, ahead, to);
     case FormatId::q6_k:
-      return UnpackBlocks<FormatId::q6_k>(from, row, blocks, to);
+      return UnpackBlocks<FormatId::q6_k>(from, row, blocks, ahead, to);
   }
+}
+
+void Prefetch(const std::uint8_t* from, std::int64_t bytes) { PrefetchRun(from, bytes); }
+
+constexpr std::int64_t kTileColumns = 256;  // unpacked at a time: whole blocks of every format
+
+PanelShape Shape() { return {kPanelRows, (kTileColumns / 4 + 2 * (kTileColumns / 16)) * kPanelRows}; }
+// In scratch of that size.
+PanelTile TileAt(float* scratch) {
+  return {reinterpret_cast<std::uint32_t*>(scratch), scratch + kTileColumns / 4 * kPanelRows,
+          scratch + (kTileColumns / 4 + kTileColumns / 16) * kPanelRows};
+}
+
+// Columns [column, column + columns) of a panel.
+void UnpackTile(const PanelProduct& p, std::int64_t column, std::int64_t columns, const PanelTile& tile) {
+  const auto& format = kernels::block_quantized::format_of(p.format);
+  const std::int64_t at = column / format.elements * format.bytes;
+  UnpackPanel(p.format, p.panel + at, p.row, columns / format.elements,
+              p.ahead == nullptr ? nullptr : p.ahead + at * kPanelRows, tile);
 }
 
 }  // namespace

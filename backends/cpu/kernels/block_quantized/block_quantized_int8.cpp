@@ -8,9 +8,7 @@
 #include <cstring>
 #include <utility>
 
-#include "backends/cpu/gemm/matmul_scratch.h"
-#include "backends/cpu/gemm/matmul_work.h"
-#include "backends/cpu/kernels/cast.h"
+#include "backends/cpu/kernels/block_quantized/block_panels.h"
 #include "backends/cpu/kernels/rows.h"
 #include "kernels/block_quantized/block_quantized.h"
 #include "kernels/int8_matmul/int8_matmul.h"
@@ -39,9 +37,17 @@ constexpr int kRows = 6;
 #else
 constexpr int kRows = 3;
 #endif
-constexpr std::int64_t kXWords = kMultipliesBytes ? 1 : 2;  // of four columns
 
-std::int64_t PanelRows() { return kPanelRows; }
+// Without products of four bytes, products of two bytes are added up in int16 where codes are small: over so many words of a group, or
+// 0 for codes of eight bits, which are widened to int16 first.
+int RunOf(const kernels::block_quantized::Format& format) {
+  if (!kMultipliesBytePairs || format.offset == 128) return 0;
+  if (format.id == FormatId::q6_k) return 2;  // 63 * 127 * 2 * 2 < 2^15
+  const bool wide = format.id == FormatId::q5_0 || format.id == FormatId::q5_1 || format.id == FormatId::q5_k;
+  return wide ? 4 : 8;  // 31 * 127 * 2 * 4, 15 * 127 * 2 * 8
+}
+// Words of x of four columns: as bytes, or as int16.
+constexpr bool HoldsBytes(int run) { return kMultipliesBytes || run > 0; }
 
 // --- rounding of x -----------------------------------------------------------------------------------------
 
@@ -55,7 +61,11 @@ std::uint32_t LargestOfBlock(const float* x) {
   return static_cast<std::uint32_t>(hn::GetLane(hn::MaxOfLanes(di, most)));
 }
 
-void RoundRow(const float* x, std::int64_t k, std::int64_t group, std::int32_t offset, const RoundedRow& to) {
+void RoundRow(const float* x, std::int64_t k, const kernels::block_quantized::Format& format,
+              const RoundedRow& to) {
+  const std::int64_t group = format.group;
+  const std::int32_t offset = format.offset;
+  const bool as_bytes = HoldsBytes(RunOf(format));
   const hn::CappedTag<float, 16> d;
   const hn::RebindToSigned<decltype(d)> di;
   HWY_ALIGN std::int32_t codes[32];
@@ -87,10 +97,12 @@ void RoundRow(const float* x, std::int64_t k, std::int64_t group, std::int32_t o
       to.corrections[2 * block] = -offset * sums[0];
       to.corrections[2 * block + 1] = -offset * sums[1];
     }
-    std::uint32_t* words = to.words + block * 8 * kXWords;
+    std::uint32_t* words = to.words + block * (as_bytes ? 8 : 16);
     for (int w = 0; w < 8; ++w) {
-      const auto code = [&](int i, std::uint32_t mask) { return static_cast<std::uint32_t>(codes[4 * w + i]) & mask; };
-      if constexpr (kMultipliesBytes) {
+      const auto code = [&](int i, std::uint32_t mask) {
+        return static_cast<std::uint32_t>(codes[4 * w + i]) & mask;
+      };
+      if (as_bytes) {
         words[w] = code(0, 255) | code(1, 255) << 8 | code(2, 255) << 16 | code(3, 255) << 24;
       } else {
         words[2 * w] = code(0, 65535) | code(2, 65535) << 16;
@@ -102,22 +114,67 @@ void RoundRow(const float* x, std::int64_t k, std::int64_t group, std::int32_t o
 
 // --- products ----------------------------------------------------------------------------------------------
 
-// sum + the products of four codes of W and four columns of x in every lane.
-HWY_INLINE Sums MultiplyAddWord([[maybe_unused]] DSums d, Words codes, const std::uint32_t* x, Sums sum) {
+// sums += the products of RUN words of codes, of two vectors of W's rows, and of x.
+template <int ROWS, int RUN>
+HWY_INLINE void MultiplyAddWords(const std::uint32_t* codes, const std::uint32_t* x, std::int64_t x_row,
+                                 Sums* a, Sums* b) {
+  const DSums d;
   const DWords dw;
+#if HWY_TARGET <= HWY_SSE4 && defined(__x86_64__)
+  if constexpr (kMultipliesBytePairs && RUN > 0) {
+    const hn::RepartitionToNarrow<DSums> d16;
+    hn::Vec<decltype(d16)> left[ROWS], right[ROWS];
+#pragma GCC unroll 8
+    for (int w = 0; w < RUN; ++w) {
+      const Words c0 = hn::Load(dw, codes + w * kPanelRows),
+                  c1 = hn::Load(dw, codes + w * kPanelRows + kVectorRows);
+#pragma GCC unroll 6
+      for (int i = 0; i < ROWS; ++i) {
+        const Words word = hn::Set(dw, x[i * x_row + w]);
+        const auto p0 = hn::BitCast(d16, MultiplyBytePairs(c0, word)),
+                   p1 = hn::BitCast(d16, MultiplyBytePairs(c1, word));
+        left[i] = w == 0 ? p0 : hn::Add(left[i], p0);
+        right[i] = w == 0 ? p1 : hn::Add(right[i], p1);
+      }
+    }
+    const Sums ones = hn::Set(d, 0x00010001);
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; ++i) {
+      a[i] = MultiplyAddPairs(d, hn::BitCast(d, left[i]), ones, a[i]);
+      b[i] = MultiplyAddPairs(d, hn::BitCast(d, right[i]), ones, b[i]);
+    }
+    return;
+  }
+#endif
+  static_assert(RUN == 0 || kMultipliesBytePairs);
+  const Words c0 = hn::Load(dw, codes), c1 = hn::Load(dw, codes + kVectorRows);
   if constexpr (kMultipliesBytes) {
 #if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
-    return MultiplyAddBytes(hn::BitCast(d, codes), hn::BitCast(d, hn::Set(dw, *x)), sum);
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; ++i) {
+      const Sums word = hn::BitCast(d, hn::Set(dw, x[i * x_row]));
+      a[i] = MultiplyAddBytes(hn::BitCast(d, c0), word, a[i]);
+      b[i] = MultiplyAddBytes(hn::BitCast(d, c1), word, b[i]);
+    }
 #endif
+  } else {
+    const Sums even0 = hn::BitCast(d, Bits<0>(c0, 0x00ff00ffu)),
+               odd0 = hn::BitCast(d, Bits<8>(c0, 0x00ff00ffu)),
+               even1 = hn::BitCast(d, Bits<0>(c1, 0x00ff00ffu)),
+               odd1 = hn::BitCast(d, Bits<8>(c1, 0x00ff00ffu));
+#pragma GCC unroll 6
+    for (int i = 0; i < ROWS; ++i) {
+      const Sums even = hn::BitCast(d, hn::Set(dw, x[i * x_row])),
+                 odd = hn::BitCast(d, hn::Set(dw, x[i * x_row + 1]));
+      a[i] = MultiplyAddPairs(d, odd0, odd, MultiplyAddPairs(d, even0, even, a[i]));
+      b[i] = MultiplyAddPairs(d, odd1, odd, MultiplyAddPairs(d, even1, even, b[i]));
+    }
   }
-  const Words even = Bits<0>(codes, 0x00ff00ffu), odd = Bits<8>(codes, 0x00ff00ffu);
-  sum = MultiplyAddPairs(d, hn::BitCast(d, even), hn::BitCast(d, hn::Set(dw, x[0])), sum);
-  return MultiplyAddPairs(d, hn::BitCast(d, odd), hn::BitCast(d, hn::Set(dw, x[1])), sum);
 }
 
 // Adds to sums (ROWS, kPanelRows) the products of `groups` groups of a panel's tile. x: the first column's place in the first row, whose
 // parts are each x_row words from those of the next.
-template <int ROWS, int GROUP, bool MINIMUM>
+template <int ROWS, int GROUP, bool MINIMUM, int RUN>
 HWY_INLINE void MultiplyTile(std::int64_t groups, const PanelTile& tile, const RoundedRow& x,
                              std::int64_t x_row, float* HWY_RESTRICT out) {
   const DSums d;
@@ -135,16 +192,10 @@ HWY_INLINE void MultiplyTile(std::int64_t groups, const PanelTile& tile, const R
     Sums a[ROWS], b[ROWS];
 #pragma GCC unroll 6
     for (int i = 0; i < ROWS; ++i) a[i] = b[i] = hn::Set(d, x.corrections[i * x_row + g]);
+    constexpr int kStep = RUN > 0 ? RUN : 1, kXWords = HoldsBytes(RUN) ? 1 : 2;
 #pragma GCC unroll 8
-    for (int w = 0; w < kWords; ++w, codes += kPanelRows) {
-      const Words c0 = hn::Load(DWords(), codes), c1 = hn::Load(DWords(), codes + kVectorRows);
-#pragma GCC unroll 6
-      for (int i = 0; i < ROWS; ++i) {
-        const std::uint32_t* word = x.words + i * x_row + (g * kWords + w) * kXWords;
-        a[i] = MultiplyAddWord(d, c0, word, a[i]);
-        b[i] = MultiplyAddWord(d, c1, word, b[i]);
-      }
-    }
+    for (int w = 0; w < kWords; w += kStep, codes += kStep * kPanelRows)
+      MultiplyAddWords<ROWS, RUN>(codes, x.words + (g * kWords + w) * kXWords, x_row, a, b);
     const Floats s0 = hn::Load(df, tile.scales + g * kPanelRows),
                  s1 = hn::Load(df, tile.scales + g * kPanelRows + kVectorRows);
 #pragma GCC unroll 6
@@ -171,12 +222,15 @@ HWY_INLINE void MultiplyTile(std::int64_t groups, const PanelTile& tile, const R
   }
 }
 
-template <int GROUP, bool MINIMUM>
+using TileFunction = void (*)(std::int64_t, const PanelTile&, const RoundedRow&, std::int64_t, float*);
+
+template <int GROUP, bool MINIMUM, int RUN>
 void MultiplyRows(std::int64_t rows, std::int64_t groups, const PanelTile& tile, RoundedRow x,
                   std::int64_t x_row, float* out) {
   static constexpr auto kTable = []<int... I>(std::integer_sequence<int, I...>) {
-    return std::array{+[](std::int64_t n, const PanelTile& t, const RoundedRow& from, std::int64_t row, float* to)
-                          HWY_ATTR { MultiplyTile<I + 1, GROUP, MINIMUM>(n, t, from, row, to); }...};
+    return std::array<TileFunction, kRows>{
+        +[](std::int64_t n, const PanelTile& t, const RoundedRow& from, std::int64_t row, float* to)
+             HWY_ATTR { MultiplyTile<I + 1, GROUP, MINIMUM, RUN>(n, t, from, row, to); }...};
   }
   (std::make_integer_sequence<int, kRows>());
   for (std::int64_t i = 0; i < rows; i += kRows) {
@@ -186,32 +240,39 @@ void MultiplyRows(std::int64_t rows, std::int64_t groups, const PanelTile& tile,
   }
 }
 
-constexpr std::int64_t kTileColumns = 256;  // unpacked at a time: whole blocks of every format
+using RowsFunction = void (*)(std::int64_t, std::int64_t, const PanelTile&, RoundedRow, std::int64_t, float*);
 
-// The sums (rows, kPanelRows) of a panel of W, whose rows are `row` bytes apart. `unpacked`: room for a tile.
-void MultiplyPanel(FormatId id, std::int64_t k, const std::uint8_t* panel, std::int64_t row, std::int64_t rows,
-                   const std::uint32_t* x, float* unpacked, float* out) {
-  const auto& format = kernels::block_quantized::format_of(id);
-  const std::int64_t x_row = RoundedRow::size(k);
-  const RoundedRow all = RoundedRow::at(const_cast<std::uint32_t*>(x), k);
-  const PanelTile tile{reinterpret_cast<std::uint32_t*>(unpacked), unpacked + kTileColumns / 4 * kPanelRows,
-                       unpacked + (kTileColumns / 4 + kTileColumns / 16) * kPanelRows};
-  std::fill_n(out, rows * kPanelRows, 0.0f);
-  for (std::int64_t column = 0; column < k; column += kTileColumns) {
-    const std::int64_t columns = std::min(kTileColumns, k - column), groups = columns / format.group;
-    UnpackPanel(id, panel + column / format.elements * format.bytes, row, columns / format.elements, tile);
-    const RoundedRow at{all.words + column / 4 * kXWords, all.scales + column / 32, all.sums + column / 32,
-                        all.corrections + column / format.group};
-    if (format.group == 16)
-      MultiplyRows<16, false>(rows, groups, tile, at, x_row, out);
-    else if (format.has_minimum)
-      MultiplyRows<32, true>(rows, groups, tile, at, x_row, out);
-    else
-      MultiplyRows<32, false>(rows, groups, tile, at, x_row, out);
-  }
+// kMultipliesBytePairs ? N : 0, as a run that is never taken need not be compiled.
+template <int N>
+constexpr int kRun = kMultipliesBytePairs ? N : 0;
+
+RowsFunction RowsOf(const kernels::block_quantized::Format& format) {
+  const int run = RunOf(format);
+  if (format.group == 16) return MultiplyRows<16, false, kRun<2>>;
+  if (format.has_minimum) return run == 4 ? MultiplyRows<32, true, kRun<4>> : MultiplyRows<32, true, kRun<8>>;
+  return run == 8   ? MultiplyRows<32, false, kRun<8>>
+         : run == 4 ? MultiplyRows<32, false, kRun<4>>
+                    : MultiplyRows<32, false, 0>;
 }
 
-std::int64_t UnpackedFloats() { return (kTileColumns / 4 + 2 * (kTileColumns / 16)) * kPanelRows; }
+// Writes the sums of all rows of x, which stand one behind another from `x` on.
+void MultiplyPanel(const PanelProduct& p, const std::uint32_t* x) {
+  const auto& format = kernels::block_quantized::format_of(p.format);
+  const std::int64_t x_row = RoundedRow::size(p.k);
+  const RoundedRow all = RoundedRow::at(const_cast<std::uint32_t*>(x), p.k);
+  const PanelTile tile = TileAt(p.scratch);
+  const RowsFunction multiply = RowsOf(format);
+  std::fill_n(p.sums, p.rows * kPanelRows, 0.0f);
+  for (std::int64_t column = 0; column < p.k; column += kTileColumns) {
+    const std::int64_t columns = std::min(kTileColumns, p.k - column), groups = columns / format.group;
+    UnpackTile(p, column, columns, tile);
+    const std::int64_t x_words = column / 4 * (HoldsBytes(RunOf(format)) ? 1 : 2);
+    multiply(p.rows, groups, tile,
+             {all.words + x_words, all.scales + column / 32, all.sums + column / 32,
+              all.corrections + column / format.group},
+             x_row, p.sums);
+  }
+}
 
 }  // namespace
 }  // namespace HWY_NAMESPACE
@@ -221,58 +282,29 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(PanelRows);
+HWY_EXPORT(Shape);
+HWY_EXPORT(Prefetch);
 HWY_EXPORT(RoundRow);
 HWY_EXPORT(MultiplyPanel);
-HWY_EXPORT(UnpackedFloats);
 
-std::int64_t block_panel_rows() { return HWY_DYNAMIC_DISPATCH(PanelRows)(); }
+std::int64_t block_panel_rows() { return HWY_DYNAMIC_DISPATCH(Shape)().rows; }
 
 void run_block_quantized_round(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<BlockWork>(args.constants);
   const auto& format = work.block_format();
-  RowsIn in(args, 0, static_cast<hal::DType>(work.dtype));
+  RowsIn in(args, 0, work.float_type());
+  const auto round_row = HWY_DYNAMIC_DISPATCH(RoundRow);
   for (std::int64_t r = begin; r < end; ++r)
-    HWY_DYNAMIC_DISPATCH(RoundRow)
-    (in.row(r * work.k, work.k), work.k, format.group, format.offset,
-     RoundedRow::at(args.at<std::uint32_t>(1) + r * RoundedRow::size(work.k), work.k));
+    round_row(in.row(r * work.k, work.k), work.k, format,
+              RoundedRow::at(args.at<std::uint32_t>(1) + r * RoundedRow::size(work.k), work.k));
 }
 
 void run_block_quantized_int8(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<BlockWork>(args.constants);
-  const auto dtype = static_cast<hal::DType>(work.dtype);
-  const std::int64_t row = work.row_bytes(), n = work.n, panel_rows = block_panel_rows(),
-                     panels = ceil_div(n, panel_rows);
-  const bool narrows = dtype != hal::DType::f32;
-  for (std::int64_t item = begin; item < end; ++item) {
-    const std::int64_t first = item / panels * work.tile_m, column = item % panels * panel_rows,
-                       rows = std::min<std::int64_t>(work.tile_m, work.m - first),
-                       width = std::min(panel_rows, n - column);
-    const bool whole = width == panel_rows;
-    const auto [unpacked, sums, tail] =
-        thread_scratch({HWY_DYNAMIC_DISPATCH(UnpackedFloats)(), rows * panel_rows,
-                        whole ? 0 : ceil_div(panel_rows * row, std::int64_t{4})});
-    const std::uint8_t* panel = args.at<const std::uint8_t>(1) + column * row;
-    if (!whole) {  // a panel of rows of which some do not exist
-      auto* copy = reinterpret_cast<std::uint8_t*>(tail);
-      std::fill(std::copy_n(panel, width * row, copy), copy + panel_rows * row, std::uint8_t{0});
-      panel = copy;
-    }
-    HWY_DYNAMIC_DISPATCH(MultiplyPanel)
-    (work.block_format().id, work.k, panel, row, rows,
-     args.at<const std::uint32_t>(0) + first * RoundedRow::size(work.k), unpacked, sums);
-    const float* bias = work.has_bias ? args.at<const float>(2) + column : nullptr;
-    for (std::int64_t i = 0; i < rows; ++i) {
-      float* from = sums + i * panel_rows;
-      if (bias != nullptr)
-        for (std::int64_t j = 0; j < width; ++j) from[j] += bias[j];
-      const std::int64_t at = (first + i) * n + column;
-      if (narrows)
-        narrow(from, width, dtype, args.at<std::byte>(3) + at * static_cast<std::int64_t>(hal::size_of(dtype)));
-      else
-        std::copy_n(from, width, args.at(3) + at);
-    }
-  }
+  const auto* x = args.at<const std::uint32_t>(0);
+  const auto multiply = HWY_DYNAMIC_DISPATCH(MultiplyPanel);
+  run_panels(args, work, HWY_DYNAMIC_DISPATCH(Shape)(), begin, end, HWY_DYNAMIC_DISPATCH(Prefetch),
+             [&](const PanelProduct& p) { multiply(p, x + p.first * RoundedRow::size(work.k)); });
 }
 
 }  // namespace meshloom::backends::cpu

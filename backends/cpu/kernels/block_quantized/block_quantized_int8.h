@@ -4,23 +4,8 @@
 #include <cstdint>
 
 #include "backends/cpu/device/kernel.h"
-#include "kernels/block_quantized/formats.h"
 
 namespace meshloom::backends::cpu {
-
-// What every kernel of such products is told.
-struct BlockWork {
-  std::int32_t m, n, k;
-  std::int32_t tile_m;  // rows of x of a work item
-  std::int32_t has_bias;
-  std::uint32_t format;  // its FormatId
-  std::uint32_t dtype;   // of x and y
-
-  const kernels::block_quantized::Format& block_format() const {
-    return kernels::block_quantized::format_of(static_cast<kernels::block_quantized::FormatId>(format));
-  }
-  std::int64_t row_bytes() const { return kernels::block_quantized::row_bytes(block_format(), k); }
-};
 
 // A row of x in 8 bits, as products read it: its parts in 32-bit words, in this order.
 struct RoundedRow {

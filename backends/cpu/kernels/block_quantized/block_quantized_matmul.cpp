@@ -5,6 +5,8 @@
 #include <limits>
 
 #include "backends/cpu/gemm/matmul_work.h"
+#include "backends/cpu/kernels/block_quantized/block_panels.h"
+#include "backends/cpu/kernels/block_quantized/block_quantized_few_rows.h"
 #include "backends/cpu/kernels/block_quantized/block_quantized_int8.h"
 #include "backends/cpu/kernels/block_quantized/dequantize_blocks.h"
 #include "backends/cpu/kernels/encode.h"
@@ -41,7 +43,7 @@ Fit fit_int8(const CallView& call, const hal::DeviceInfo& target) {
   return Fit::yes({{"tile_m", tile_m}}, d.m * RoundedRow::size(d.k) * 4);
 }
 
-void encode_int8(const EncodeArgs& args) {
+Constants panel_constants(const EncodeArgs& args) {
   const BlockQuantizedDims d = kernels::block_quantized_dims(args.call);
   BlockWork work{};
   work.m = static_cast<std::int32_t>(d.m);
@@ -53,15 +55,27 @@ void encode_int8(const EncodeArgs& args) {
   work.dtype = static_cast<std::uint32_t>(args.call.inputs[0].dtype);
   Constants constants;
   for (const hal::Word word : to_words(work)) constants.word(word.u);
-  record(args, "block_quantized_round", d.m, {reads(args.inputs[0]), writes(args.workspace)}, constants);
-  args.commands.barrier();
-  record(args, "block_quantized_int8", ceil_div(d.m, work.tile_m) * ceil_div(d.n, block_panel_rows()),
-         {reads(args.workspace), reads(args.inputs[1]), reads(args.inputs[d.bias >= 0 ? 2u : 1u]),
-          writes(args.outputs[0])},
-         constants);
+  return constants;
 }
 
-// --- float activations: the packed matmul ------------------------------------------------------------------
+// Records a kernel of panels, which reads `x`.
+void encode_panels(const EncodeArgs& args, const char* kernel, const hal::Binding& x,
+                   std::int64_t panel_rows) {
+  const BlockQuantizedDims d = kernels::block_quantized_dims(args.call);
+  record(
+      args, kernel, ceil_div(d.m, args.choice.params.at("tile_m")) * ceil_div(d.n, panel_rows),
+      {reads(x), reads(args.inputs[1]), reads(args.inputs[d.bias >= 0 ? 2u : 1u]), writes(args.outputs[0])},
+      panel_constants(args));
+}
+
+void encode_int8(const EncodeArgs& args) {
+  record(args, "block_quantized_round", args.call.inputs[0].dim(0),
+         {reads(args.inputs[0]), writes(args.workspace)}, panel_constants(args));
+  args.commands.barrier();
+  encode_panels(args, "block_quantized_int8", args.workspace, block_panel_rows());
+}
+
+// --- float activations -------------------------------------------------------------------------------------
 
 MatmulWork work_of(const CallView& call) {
   const BlockQuantizedDims d = kernels::block_quantized_dims(call);
@@ -84,6 +98,22 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
   return fit_packed_slabs(work_of(call), target);
 }
 
+// More rows repay the packing of W.
+constexpr std::int64_t kFewRows = 12;
+
+Fit fit_few_rows(const CallView& call, const hal::DeviceInfo&) {
+  if (std::string no = too_large(call); !no.empty()) return Fit::no(std::move(no));
+  const BlockQuantizedDims d = kernels::block_quantized_dims(call);
+  if (d.int8) return Fit::no("needs activations float");
+  if (d.m > kFewRows)
+    return Fit::no("takes at most " + std::to_string(kFewRows) + " rows, not " + std::to_string(d.m));
+  return Fit::yes({{"tile_m", d.m}});
+}
+
+void encode_few_rows(const EncodeArgs& args) {
+  encode_panels(args, "block_quantized_few_rows", args.inputs[0], few_rows_panel_rows());
+}
+
 void encode_packed(const EncodeArgs& args) {
   MatmulWork work = work_of(args.call);
   set_tiles(args.choice, work);
@@ -103,16 +133,17 @@ void run_dequantize(const KernelArgs& args, std::uint32_t begin, std::uint32_t e
   const auto& format = kernels::block_quantized::format_of(
       static_cast<kernels::block_quantized::FormatId>(constants.integer()));
   const std::int64_t first = begin * kRowsPerItem, last = std::min(end * kRowsPerItem, rows);
-  dequantize_blocks(format,
-                    args.at<const std::uint8_t>(0) + first * kernels::block_quantized::row_bytes(format, columns),
-                    0, (last - first) * columns, args.at(1) + first * columns);
+  dequantize_blocks(
+      format, args.at<const std::uint8_t>(0) + first * kernels::block_quantized::row_bytes(format, columns),
+      0, (last - first) * columns, args.at(1) + first * columns);
 }
 
 Fit fit_dequantize(const CallView&, const hal::DeviceInfo&) { return Fit::yes(); }
 
 void encode_dequantize(const EncodeArgs& args) {
   const std::int64_t columns = args.call.outputs[0].dim(-1), rows = args.call.outputs[0].elements() / columns;
-  record(args, "block_dequantize", ceil_div(rows, kRowsPerItem), {reads(args.inputs[0]), writes(args.outputs[0])},
+  record(args, "block_dequantize", ceil_div(rows, kRowsPerItem),
+         {reads(args.inputs[0]), writes(args.outputs[0])},
          Constants().integer(rows).integer(columns).integer(
              static_cast<std::int64_t>(kernels::block_format(args.call).id)));
 }
@@ -128,9 +159,9 @@ void run_embedding(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
     const std::int64_t id = args.at<const std::int32_t>(1)[i] - first;
     float* row = y.row(i * columns, columns);
     if (id >= 0 && id < rows)
-      dequantize_blocks(format,
-                        args.at<const std::uint8_t>(0) + id * kernels::block_quantized::row_bytes(format, columns),
-                        0, columns, row);
+      dequantize_blocks(
+          format, args.at<const std::uint8_t>(0) + id * kernels::block_quantized::row_bytes(format, columns),
+          0, columns, row);
     else
       std::fill_n(row, columns, 0.0f);
     y.done();
@@ -153,14 +184,23 @@ void encode_embedding(const EncodeArgs& args) {
 Ops block_quantized_ops() {
   return {{{"block_quantized_round", run_block_quantized_round},
            {"block_quantized_int8", run_block_quantized_int8},
+           {"block_quantized_few_rows", run_block_quantized_few_rows},
            {"block_dequantize", run_dequantize},
            {"block_quantized_embedding", run_embedding}},
           {{"block_quantized_matmul",
             {{.name = "int8",
-              .about = "weights are unpacked into the cache once, as bytes that are multiplied four at a time, so that "
+              .about = "weights are unpacked into the cache once, as bytes that are multiplied four at a "
+                       "time, so that "
                        "few rows take the time of reading the weights",
               .fit = fit_int8,
               .encode = encode_int8,
+              .low_precision = true,
+              .row_exact = true},
+             {.name = "few_rows",
+              .about =
+                  "few rows of floats: weights are unpacked into the cache once and dequantized in registers",
+              .fit = fit_few_rows,
+              .encode = encode_few_rows,
               .low_precision = true,
               .row_exact = true},
              {.name = "packed",

@@ -198,11 +198,11 @@ class Slab {
     columns_ = swapped_ ? height : width;
     const Side a =
         side_of(work, o_.a, batch_ * std::int64_t{work.m} * work.k, o_.a_row, o_.a_col).from(row_, 0);
-    const Side b =
-        (work.nf4            ? nf4_side(work, o_)
-         : work.block_format ? block_side(work, o_)
-                             : side_of(work, o_.b, batch_ * std::int64_t{work.k} * work.n, o_.b_col, o_.b_row))
-            .from(column_, 0);
+    const Side b = (work.nf4 ? nf4_side(work, o_)
+                    : work.block_format
+                        ? block_side(work, o_)
+                        : side_of(work, o_.b, batch_ * std::int64_t{work.k} * work.n, o_.b_col, o_.b_row))
+                       .from(column_, 0);
     left_ = swapped_ ? b : a;
     right_ = swapped_ ? a : b;
     pack_left_ = left_.needs_packing(columns_);
