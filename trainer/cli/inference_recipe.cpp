@@ -7,9 +7,10 @@
 namespace meshloom::trainer {
 
 TrainerConfig inference_recipe(const Checkpoint& checkpoint, const HardwareRequest& hardware,
-                               const Registries& registries) {
+                               const Registries& registries, const std::vector<std::string>& modify) {
   TrainerConfig config = recipe_of(checkpoint, registries.classes);
   config.kernels.clear();
+  apply_modify(config, modify, registries.classes);
   const Resolution resolution = resolve(config, hardware, registries.devices, registries.classes);
   for (const std::string& note : resolution.notes) say_note(note);
   config.check();

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
@@ -13,10 +14,10 @@
 
 namespace meshloom::trainer {
 
-// The checkpoint's recipe, resolved for the hardware and checked. Its kernel rules are dropped: they were made for the calls of
-// training, and variants are chosen again. Prints notes.
+// The checkpoint's recipe, edited by the texts of --modify, resolved for the hardware and checked. Its kernel rules are dropped: they
+// were made for the calls of training, and variants are chosen again. Prints notes.
 TrainerConfig inference_recipe(const Checkpoint& checkpoint, const HardwareRequest& hardware,
-                               const Registries& registries);
+                               const Registries& registries, const std::vector<std::string>& modify = {});
 
 // How the model is talked to, by its chat template. Prints notes. Throws Error where it has none, or an invalid one.
 std::unique_ptr<ChatFormat> chat_format_of(const TrainerConfig& config, const Tokenizer& tokenizer);

@@ -69,6 +69,10 @@ struct RecipeOptions {
                       const Registries& registries) const;
 };
 
+// Edits the recipe as each text of --modify says, in order. Prints notes to stderr.
+void apply_modify(TrainerConfig& config, const std::vector<std::string>& texts,
+                  const layers::ClassTable& classes);
+
 constexpr const char* kSelectorHelp =
     "The hardware's name, BACKEND-PROFILE-N or BACKEND-as-PROFILE-N, such as vulkan-rx7900xtx-1 or "
     "cpu-as-tpu-v5e-8. It selects backend and profile, and mesh rules match it. N is the number of devices "

@@ -34,6 +34,7 @@ constexpr std::int64_t kKeyBytes = 1 << 20;  // of the file of keys
 struct ServeCommandOptions {
   std::string run, host = "127.0.0.1", key_file, draft;
   std::int64_t port = 8080;
+  std::vector<std::string> modify;
   bool watch = false;
   EngineOptions engine;
   HardwareRequest hardware;
@@ -162,7 +163,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   const Checkpoint checkpoint = open_newest(options.run, say_note);
   model.step = checkpoint.step;
   model.parts = parts_of(checkpoint, registries);
-  model.config = inference_recipe(checkpoint, options.hardware, registries);
+  model.config = inference_recipe(checkpoint, options.hardware, registries, options.modify);
   const TrainerConfig& config = model.config;
   if (config.input->source(config.sequence) > 0)
     throw Error("serve", "needs a model without an encoder", "one with an encoder");
@@ -324,6 +325,12 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       ->type_name("RUN");
   command->add_flag("!--no-prefix-cache", options->engine.prefix_cache,
                     "Compute every prompt whole, also where another began alike");
+  command
+      ->add_option("--modify", options->modify,
+                   "MODIFIER{...}: edits the checkpoint's recipe before it is served, such as "
+                   "'Replace{class=PagedCache with=\"PagedCache{codec=Int8Rows{}}\"}'; may be repeated")
+      ->allow_extra_args(false)
+      ->type_name("MODIFIER{...}");
   add_hardware_options(*command, options->hardware);
   command->footer(
       "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "
