@@ -33,6 +33,7 @@ class Texts {
       sequence.tokens.resize(static_cast<std::size_t>(length));
       for (std::int32_t& token : sequence.tokens) token = random_token();
       sequence.prompt = length;
+      sequence.sequence_id = static_cast<std::int32_t>(&sequence - sequences_.data());
       sequence.computed = length - fresh;
       sequence.pages.resize(static_cast<std::size_t>(hal::ceil_div(length, kPageSize)));
       std::iota(sequence.pages.begin(), sequence.pages.end(), page);
@@ -80,7 +81,8 @@ void run_decode(const trainer::TrainerConfig& config, const DecodeOptions& optio
   });
   report.batch_dependence = runner.batch_dependence();
   const double cached_token_bytes =
-      static_cast<double>(runner.plan().memory.at("cache")) / static_cast<double>(sizes.pages * kPageSize);
+      static_cast<double>(runner.plan().cache_bytes.page) / kPageSize +
+      static_cast<double>(runner.plan().cache_bytes.sequence) / static_cast<double>(sizes.length);
   std::vector<Texts> texts;
   const auto add = [&](std::string name, std::int64_t count, std::int64_t length, std::int64_t fresh) {
     texts.emplace_back(count, length, fresh, layers::vocabulary(*config.model));

@@ -18,8 +18,13 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   Rules rules("index_copy", inputs, attrs);
   rules.inputs({"pool", "x", "slots"});
   rules.attributes({});
-  rules.floating(kPool);
-  rules.floating(kX);
+  const DType dtype = inputs[kPool].dtype;
+  if (dtype == DType::i8 || dtype == DType::u8) {
+    rules.dtype(kX, dtype);
+  } else {
+    rules.floating(kPool);
+    rules.floating(kX);
+  }
   rules.dtype(kSlots, DType::i32);
   rules.rank(kPool, 3, 8);
   Shape rows = rules[kPool].shape;
@@ -46,11 +51,11 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   const IndexCopyDims d = index_copy_dims(call);
   if (outputs[0].data != inputs[kPool].data)
     std::memcpy(outputs[0].data, inputs[kPool].data, static_cast<std::size_t>(call.inputs[kPool].bytes()));
+  const std::int64_t bytes = d.width * static_cast<std::int64_t>(hal::size_of(call.inputs[kPool].dtype));
   for (std::int64_t n = 0; n < d.rows; ++n) {
     const std::int64_t slot = inputs[kSlots].as<std::int32_t>()[n];
     if (slot < 0 || slot >= d.slots) continue;
-    std::memcpy(outputs[0].as<float>() + slot * d.width, inputs[kX].as<float>() + n * d.width,
-                static_cast<std::size_t>(d.width) * sizeof(float));
+    std::memcpy(outputs[0].data + slot * bytes, inputs[kX].data + n * bytes, static_cast<std::size_t>(bytes));
   }
 }
 
@@ -66,7 +71,13 @@ std::vector<std::pair<int, int>> in_place(const CallView&) { return {{kPool, 0}}
 
 // Different rows in any order, some of them padding on either side.
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
-  if (index != kSlots) return fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
+  const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
+  if (index != kSlots && hal::size_of(into.type.dtype) == 1) {
+    for (std::int64_t i = 0; i < into.type.elements(); ++i)
+      into.data[i] = static_cast<std::byte>(mix(own, static_cast<std::uint64_t>(i)));
+    return;
+  }
+  if (index != kSlots) return fill_uniform(into, own, -1, 1);
   const IndexCopyDims d = index_copy_dims(call);
   Rng rng(mix(seed, 2));
   std::vector<std::int32_t> slots(static_cast<std::size_t>(d.slots));
@@ -103,6 +114,9 @@ std::vector<Case> cases() {
           make("f16-from-f32", 5, 16, 33, {3, 20}, false, DType::f16),
           make("f32-from-bf16", 5, 16, 33, {3, 20}, false, DType::f32, DType::bf16),
           make("bf16-from-f16", 5, 16, 33, {2, 64}, false, DType::bf16, DType::f16),
+          make("int8", 5, 16, 33, {3, 64}, false, DType::i8, DType::i8),
+          make("int8-odd", 4, 5, 13, {3, 7}, false, DType::i8, DType::i8),
+          make("nf4", 5, 16, 33, {2, 32}, false, DType::u8, DType::u8),
           make("decode-32", 512, 16, 32, {3, 64}, true, DType::bf16),
           make("prefill-512", 512, 16, 512, {3, 64}, true, DType::bf16),
           make("prefill-512-f32", 512, 16, 512, {8, 128}, true)};
@@ -115,7 +129,8 @@ Case random_case(const CaseSeed& seed) {
     return kind == 0 ? DType::bf16 : kind == 1 ? DType::f16 : DType::f32;
   };
   const std::int64_t page = rng.of({1, 5, 16, 17, 64});
-  const DType pool = dtype(), x = dtype();
+  DType pool = dtype(), x = dtype();
+  if (rng.flip(0.3)) pool = x = rng.flip() ? DType::i8 : DType::u8;
   return make("random", rng.integer(1, 9), page, rng.extent(70),
               {rng.integer(1, 4), rng.of({1, 7, 8, 20, 32, 64, 80})}, false, pool, x);
 }

@@ -6,7 +6,7 @@
 namespace meshloom::kernels {
 
 // op "index_copy" (torch.Tensor.index_copy_, over pages)
-// inputs: pool (P, page, ...features), x (N, ...features), each of any float dtype; slots (N) i32.
+// inputs: pool (P, page, ...features), x (N, ...features), each of any float dtype, or both i8, or both u8; slots (N) i32.
 // output: the pool, of its type; may share its storage, so that only the rows that are named are touched. Row slots[n] of the
 //   pool, counted over its P page rows, becomes x[n], rounded to the pool's dtype (to nearest, ties to even). A slot below
 //   0, or of P page or above, writes nothing: padding. Equal slots are an error of the caller's: which of the rows stays is not said.

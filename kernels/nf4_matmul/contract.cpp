@@ -131,6 +131,7 @@ void nf4_matmul_parts::require_sizes(const Rules& rules, std::int64_t columns, s
 
 void add_nf4_matmul(Catalog& catalog) {
   catalog.add(nf4_matmul_parts::unpack_contract());
+  catalog.add(nf4_matmul_parts::pack_contract());
   catalog.add(Contract{.name = "nf4_matmul",
                        .infer = infer,
                        .flops = flops,

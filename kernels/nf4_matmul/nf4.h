@@ -4,6 +4,7 @@
 
 #include <array>
 #include <cstdint>
+#include <limits>
 
 #include "hal/math.h"
 
@@ -27,6 +28,14 @@ inline constexpr std::array<float, 16> kLevels{-1.0f,
                                                0.7229568362236023f,
                                                1.0f};
 
+// A value has the code that is the number of midpoints below it, each times the value's scale.
+inline constexpr std::array<float, 15> kMidpoints = [] {
+  std::array<float, 15> midpoints{};
+  for (std::size_t i = 0; i < midpoints.size(); ++i) midpoints[i] = 0.5f * (kLevels[i] + kLevels[i + 1]);
+  return midpoints;
+}();
+inline constexpr std::uint8_t kZero = 7;  // the code of the level 0
+
 inline constexpr std::int64_t kBlock = 64;  // values that share a scale, as the paper has it
 
 // A matrix (rows, columns) is stored as codes u8 (rows, row_bytes(columns)) and scales f32 (rows,
@@ -46,6 +55,21 @@ void pack(const float* values, const float* scales, std::int64_t rows, std::int6
           std::int64_t block, std::uint8_t* codes);
 void unpack(const std::uint8_t* codes, const float* scales, std::int64_t rows, std::int64_t columns,
             std::int64_t block, float* into);
+
+// The scale of a block whose largest magnitude this is, which is that magnitude but for blocks of numbers below 2^-100, whose scale is
+// 0, and of one that is not finite, whose scale is NaN. NaN stands for the largest magnitude of a block that has one.
+inline float rounded_scale(float largest) {
+  return largest < 0x1p-100f                                 ? 0.0f
+         : largest <= std::numeric_limits<float>::max() ? largest
+                                                             : std::numeric_limits<float>::quiet_NaN();
+}
+// The code of a value in a block of that scale. One product and its rounding, so that every device finds the same.
+inline std::uint8_t rounded_code(float value, float scale) {
+  if (!(scale > 0)) return kZero;
+  std::uint8_t code = 0;
+  for (const float midpoint : kMidpoints) code += value > midpoint * scale;
+  return code;
+}
 
 // Double quantisation: the scales of a row as codes u8 times a step f32 of that row, 255 of which are its
 // largest scale.

@@ -27,6 +27,16 @@ Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& optio
 // output: W f32 (..., R, C). Not differentiable. For what has no product with packed weights of its own.
 Tensor nf4_unpack(Tensor codes, Tensor scales, const Nf4Options& options);  // columns, block, steps
 
+// op "nf4_pack"
+// inputs: x (M, K), float. attrs: block, a multiple of 8.
+// outputs: codes u8 (M, row_bytes(K)), whose bits behind the row's end are 0, and scales f32 (M, blocks(K, block)), by rounded_scale()
+//   and rounded_code() of nf4.h: x[m, k] is about level times scale, and exactly the same on every device. A block of tiny numbers
+//   becomes zeros, one with a value that is not finite NaN. Not differentiable.
+struct Nf4Rows {
+  Tensor codes, scales;
+};
+Nf4Rows nf4_pack(Tensor x, std::int64_t block);
+
 struct Nf4MatmulDims {
   std::int64_t m, n, k;
   std::int64_t rows, columns, block;  // of W
@@ -40,5 +50,10 @@ struct Nf4UnpackDims {
   bool twice;  // scales are codes too
 };
 Nf4UnpackDims nf4_unpack_dims(const CallView& call);
+
+struct Nf4PackDims {
+  std::int64_t rows, columns, block;
+};
+Nf4PackDims nf4_pack_dims(const CallView& call);
 
 }  // namespace meshloom::kernels

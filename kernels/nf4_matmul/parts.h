@@ -16,6 +16,7 @@ Case random_case(const CaseSeed& seed);
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into);
 
 Contract unpack_contract();
+Contract pack_contract();
 
 // What both ops share. Checks the attributes `columns` and `block`.
 void require_sizes(const Rules& rules, std::int64_t columns, std::int64_t block);

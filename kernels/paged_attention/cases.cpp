@@ -17,14 +17,18 @@ struct Spec {
   std::int64_t left = kUnlimited;
   bool sink = false, slopes = false, slow = false;
   DType q = DType::f32, pool = DType::f32;
+  std::int64_t block = 32;  // of a pool of u8
+  bool ring = false;
 };
 
 Case make(const Spec& s) {
   const std::int64_t dv = s.dv ? s.dv : s.d, pages = s.pages ? s.pages : s.r * s.m + 3;
+  const bool four_bits = s.pool == DType::u8, scaled = four_bits || s.pool == DType::i8;
+  const auto stored = [&](std::int64_t features) { return four_bits ? nf4::row_bytes(features) : features; };
   Case result{s.name,
               {{s.q, {s.n, s.h, s.d}},
-               {s.pool, {pages, s.page, s.kv, s.d}},
-               {s.pool, {pages, s.page, s.kv, dv}},
+               {s.pool, {pages, s.page, s.kv, stored(s.d)}},
+               {s.pool, {pages, s.page, s.kv, stored(dv)}},
                {DType::i32, {s.r, s.m}},
                {DType::i32, {s.r + 1}},
                {DType::i32, {s.r}}},
@@ -33,6 +37,17 @@ Case make(const Spec& s) {
   result.attrs.set("scale", s.scale != 0 ? s.scale : 1 / std::sqrt(static_cast<double>(s.d)));
   if (s.left < kUnlimited) result.attrs.set("left", s.left);
   if (s.soft_cap > 0) result.attrs.set("soft_cap", s.soft_cap);
+  if (s.ring) result.attrs.set("ring", true);
+  if (scaled) {
+    result.attrs.set("scaled", true);
+    for (const std::int64_t features : {s.d, dv})
+      result.inputs.push_back(
+          {DType::f32, {pages, s.page, s.kv, four_bits ? nf4::blocks(features, s.block) : 1}});
+  }
+  if (four_bits) {
+    result.attrs.set("block", s.block);
+    result.attrs.set("value_dim", dv);
+  }
   const auto take = [&](bool wanted, const char* flag) {
     if (!wanted) return;
     result.attrs.set(flag, true);
@@ -43,7 +58,7 @@ Case make(const Spec& s) {
   return result;
 }
 
-constexpr DType kBf16 = DType::bf16, kF16 = DType::f16, kF32 = DType::f32;
+constexpr DType kBf16 = DType::bf16, kF16 = DType::f16, kF32 = DType::f32, kInt8 = DType::i8, kNf4 = DType::u8;
 
 std::vector<Spec> specs() {
   return {
@@ -98,8 +113,60 @@ std::vector<Spec> specs() {
        .d = 80,
        .q = kF16,
        .pool = kBf16},
+      {.name = "int8", .n = 41, .r = 4, .m = 9, .h = 3, .kv = 1, .d = 64, .pool = kInt8},
+      {.name = "int8-tail", .n = 26, .r = 3, .m = 9, .page = 5, .h = 4, .kv = 2, .d = 19, .dv = 23, .pool = kInt8},
+      {.name = "int8-bf16-query", .n = 9, .r = 4, .m = 11, .h = 6, .kv = 2, .d = 64, .q = kBf16, .pool = kInt8},
+      {.name = "int8-everything",
+       .n = 31,
+       .r = 4,
+       .m = 15,
+       .page = 9,
+       .h = 6,
+       .kv = 2,
+       .d = 40,
+       .dv = 24,
+       .soft_cap = 5,
+       .left = 50,
+       .sink = true,
+       .slopes = true,
+       .pool = kInt8},
+      {.name = "nf4", .n = 41, .r = 4, .m = 9, .h = 3, .kv = 1, .d = 64, .pool = kNf4},
+      {.name = "nf4-tail", .n = 26, .r = 3, .m = 9, .page = 5, .h = 4, .kv = 2, .d = 19, .dv = 43, .pool = kNf4},
+      {.name = "nf4-f16-query", .n = 9, .r = 4, .m = 11, .h = 6, .kv = 2, .d = 80, .q = kF16, .pool = kNf4, .block = 64},
+      {.name = "nf4-everything",
+       .n = 31,
+       .r = 4,
+       .m = 15,
+       .page = 9,
+       .h = 6,
+       .kv = 2,
+       .d = 40,
+       .dv = 24,
+       .soft_cap = 5,
+       .left = 50,
+       .sink = true,
+       .slopes = true,
+       .pool = kNf4,
+       .block = 8},
+      {.name = "ring", .n = 33, .r = 3, .m = 1, .page = 48, .h = 4, .kv = 2, .d = 32, .left = 15, .ring = true},
+      {.name = "ring-full", .n = 12, .r = 2, .m = 1, .page = 20, .h = 2, .kv = 1, .d = 64, .left = 19, .ring = true},
+      {.name = "ring-of-pages", .n = 27, .r = 4, .m = 5, .page = 7, .h = 3, .kv = 1, .d = 24, .left = 9, .ring = true},
+      {.name = "ring-int8",
+       .n = 33,
+       .r = 3,
+       .m = 1,
+       .page = 90,
+       .h = 4,
+       .kv = 2,
+       .d = 64,
+       .left = 70,
+       .sink = true,
+       .pool = kInt8,
+       .ring = true},
       {.name = "decode-2048", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
       {.name = "decode-2048-bf16", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true, .pool = kBf16},
+      {.name = "decode-2048-int8", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true, .pool = kInt8},
+      {.name = "decode-2048-nf4", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true, .pool = kNf4},
       {.name = "decode-2048-llama-1b", .m = 128, .h = 32, .kv = 8, .d = 64, .slow = true},
       {.name = "decode-2048-llama-1b-bf16", .m = 128, .h = 32, .kv = 8, .d = 64, .slow = true, .pool = kBf16},
       {.name = "decode-16x2048", .n = 16, .r = 16, .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
@@ -128,6 +195,10 @@ Spec random_spec(const CaseSeed& seed) {
     return drawn == 0 ? kBf16 : drawn == 1 ? kF16 : kF32;
   };
   s.q = dtype(), s.pool = dtype();
+  if (kind.flip(0.4)) {
+    s.pool = kind.flip() ? kInt8 : kNf4;
+    s.block = kind.of({8, 32, 64});
+  }
   const std::int64_t group = kind.of({1, 2, 3, 4, 8});
   Rng rng(seed);
   s.kv = rng.integer(1, 3), s.h = s.kv * group;
@@ -136,6 +207,7 @@ Spec random_spec(const CaseSeed& seed) {
   s.m = rng.integer(1, hal::ceil_div(300, s.page));
   s.pages = rng.flip(0.2) ? rng.integer(1, s.r * s.m) : 0;
   if (rng.flip(0.3)) s.left = rng.extent(90) - 1;
+  if (s.left < s.m * s.page && rng.flip(0.4)) s.ring = true;
   if (rng.flip(0.2)) s.scale = rng.uniform(0.05, 0.6);
   if (rng.flip(0.2)) s.soft_cap = rng.uniform(1, 40);
   s.sink = rng.flip(0.25), s.slopes = rng.flip(0.25);
@@ -151,7 +223,9 @@ struct Layout {
 Layout make_layout(const PagedAttentionDims& d, std::uint64_t seed) {
   constexpr std::int64_t kLong = 480;
   Rng rng(mix(seed, 90));
-  const bool full = d.capacity() >= kLong && d.n % d.r == 0 && d.capacity() >= d.n / d.r;
+  // Those of rings end in their third round, at most.
+  const std::int64_t most = d.ring ? 3 * d.capacity() - 1 : d.capacity();
+  const bool full = most >= kLong && d.n % d.r == 0 && most >= d.n / d.r;
   const bool even = full || (d.n % d.r == 0 && rng.flip(0.3));
   Layout result;
   for (std::int64_t r = 0; r <= d.r; ++r)
@@ -164,11 +238,11 @@ Layout make_layout(const PagedAttentionDims& d, std::uint64_t seed) {
     const auto at = static_cast<std::size_t>(r);
     const std::int64_t queries = result.query_starts[at + 1] - result.query_starts[at];
     // Now and then more queries than keys, the first of which stand before them all.
-    const std::int64_t least = rng.flip(0.9) ? std::min(queries, d.capacity()) : 0;
-    std::int64_t length = full ? d.capacity() : rng.integer(least, d.capacity());
+    const std::int64_t least = rng.flip(0.9) ? std::min(queries, most) : 0;
+    std::int64_t length = full ? most : rng.integer(least, most);
     // Where pages end, or beside it.
     if (!full && rng.flip(0.4))
-      length = std::clamp(hal::ceil_div(length, d.page) * d.page + rng.integer(-1, 1), least, d.capacity());
+      length = std::clamp(hal::ceil_div(length, d.page) * d.page + rng.integer(-1, 1), least, most);
     result.lengths.push_back(static_cast<std::int32_t>(length));
   }
   return result;
@@ -185,7 +259,8 @@ void make_table(const PagedAttentionDims& d, std::uint64_t seed, const TensorVie
   }
   auto* table = into.as<std::int32_t>();
   for (std::int64_t r = 0; r < d.r; ++r) {
-    const std::int64_t used = hal::ceil_div(layout.lengths[static_cast<std::size_t>(r)], d.page);
+    const std::int64_t used =
+        std::min(d.m, hal::ceil_div(layout.lengths[static_cast<std::size_t>(r)], d.page));
     for (std::int64_t at = 0; at < d.m; ++at)
       table[r * d.m + at] = at < used ? pages[static_cast<std::size_t>((r * d.m + at) % d.p)]
                             : at % 3  ? -1
@@ -208,8 +283,21 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
   if (index == d.sink) return fill_uniform(into, mix(seed, 92), -2, 2);
   if (index == d.slopes) return fill_uniform(into, mix(seed, 93), 0, 0.5);
   if (index == PagedAttentionDims::kPageTable) return make_table(d, seed, into);
-  if (index < PagedAttentionDims::kPageTable)
-    return fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
+  const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
+  // Such that values are of size 1.
+  if (index == d.k_scales || index == d.v_scales) {
+    const double most = d.pool == DType::i8 ? 1.0 / 127 : 1;
+    return fill_uniform(into, own, 0.1 * most, most);
+  }
+  if (index != PagedAttentionDims::kQ && index < PagedAttentionDims::kPageTable && d.k_scales >= 0) {
+    for (std::int64_t i = 0; i < into.type.elements(); ++i) {
+      const std::uint64_t drawn = mix(own, static_cast<std::uint64_t>(i));
+      into.data[i] = d.pool == DType::i8 ? static_cast<std::byte>(static_cast<std::int64_t>(drawn % 255) - 127)
+                                         : static_cast<std::byte>(drawn);
+    }
+    return;
+  }
+  if (index < PagedAttentionDims::kPageTable) return fill_uniform(into, own, -1, 1);
   const Layout layout = make_layout(d, seed);
   const auto& from = index == PagedAttentionDims::kLengths ? layout.lengths : layout.query_starts;
   std::copy(from.begin(), from.end(), into.as<std::int32_t>());

@@ -17,8 +17,11 @@ using enum PagedAttentionDims::Input;
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("paged_attention", inputs, attrs);
-  rules.attributes({"scale"}, {"left", "soft_cap", "sink", "slopes"});
+  rules.attributes({"scale"},
+                   {"left", "soft_cap", "scaled", "block", "value_dim", "ring", "sink", "slopes"});
   std::vector<std::string> names{"q", "k_pool", "v_pool", "page_table", "query_starts", "lengths"};
+  const bool scaled = rules.flag("scaled");
+  if (scaled) names.insert(names.end(), {"k_scales", "v_scales"});
   for (const char* flag : {"sink", "slopes"})
     if (rules.flag(flag)) names.push_back(flag);
   rules.inputs(names);
@@ -30,12 +33,32 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
     rules.require(rules.integer("left") >= 0 && rules.integer("left") < kUnlimited,
                   "left must not be negative, and below 2^40", std::to_string(rules.integer("left")));
   rules.floating(kQ);
-  rules.floats({kKPool, kVPool});
+  const bool four_bits = scaled && inputs[kKPool].dtype == DType::u8;
+  if (scaled) {
+    rules.require(four_bits || inputs[kKPool].dtype == DType::i8, "pools with scales must be i8 or u8",
+                  to_string(inputs[kKPool]));
+    rules.dtype(kVPool, inputs[kKPool].dtype);
+  } else {
+    rules.floats({kKPool, kVPool});
+  }
+  rules.require(four_bits == attrs.has("block") && four_bits == attrs.has("value_dim"),
+                "block and value_dim must be given for pools of u8, and for no others",
+                to_string(inputs[kKPool]));
   rules.rank(kQ, 3, 3);
   for (const int pool : {kKPool, kVPool}) rules.rank(pool, 4, 4);
   const TensorType &q = rules[kQ], &k = rules[kKPool], &v = rules[kVPool];
-  rules.shape(kVPool, {k.dim(0), k.dim(1), k.dim(2), v.dim(3)});
-  rules.require(k.dim(3) == q.dim(2), "q and k_pool must have the same head size",
+  std::int64_t key_row = q.dim(2), value_row = v.dim(3), value_dim = v.dim(3), key_scales = 1,
+               value_scales = 1;
+  if (four_bits) {
+    const std::int64_t block = rules.integer("block");
+    rules.require(block >= 8 && block % 8 == 0, "block must be a multiple of 8", std::to_string(block));
+    value_dim = rules.integer("value_dim");
+    rules.require(value_dim >= 1, "value_dim must be at least 1", std::to_string(value_dim));
+    key_row = nf4::row_bytes(q.dim(2)), value_row = nf4::row_bytes(value_dim);
+    key_scales = nf4::blocks(q.dim(2), block), value_scales = nf4::blocks(value_dim, block);
+  }
+  rules.shape(kVPool, {k.dim(0), k.dim(1), k.dim(2), value_row});
+  rules.require(k.dim(3) == key_row, "q and k_pool must have the same head size",
                 to_string(q) + " and " + to_string(k));
   rules.require(q.dim(1) % k.dim(2) == 0, "the heads of q must be a multiple of the heads of the pools",
                 std::to_string(q.dim(1)) + " and " + std::to_string(k.dim(2)));
@@ -50,11 +73,19 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   rules.shape(kQueryStarts, {rows + 1});
   rules.dtype(kLengths, DType::i32);
   rules.shape(kLengths, {rows});
+  if (rules.flag("ring"))
+    rules.require(attrs.has("left") && rules.integer("left") < keys,
+                  "a ring must have a left of less than its keys",
+                  (attrs.has("left") ? std::to_string(rules.integer("left")) : "none") + " and " +
+                      std::to_string(keys));
   for (int next = kLengths + 1; next < static_cast<int>(inputs.size()); ++next) {
     rules.dtype(next, DType::f32);
-    rules.shape(next, {q.dim(1)});
+    if (const int of = next - kLengths - 1; scaled && of < 2)
+      rules.shape(next, {k.dim(0), k.dim(1), k.dim(2), of == 0 ? key_scales : value_scales});
+    else
+      rules.shape(next, {q.dim(1)});
   }
-  return {{q.dtype, {q.dim(0), q.dim(1), v.dim(3)}}};
+  return {{q.dtype, {q.dim(0), q.dim(1), value_dim}}};
 }
 
 double flops(const CallView& call) {
@@ -69,8 +100,26 @@ double bytes(const CallView& call) {
   const std::int64_t keys = std::min(d.capacity(), d.attended_keys() + hal::ceil_div(d.n, d.r) - 1);
   const double part = std::min(1.0, static_cast<double>(d.r) * static_cast<double>(keys) /
                                         (static_cast<double>(d.p) * static_cast<double>(d.page)));
-  return bytes_once(call) -
-         (1 - part) * static_cast<double>(call.inputs[kKPool].bytes() + call.inputs[kVPool].bytes());
+  double pools = 0;
+  for (const int input : {int{kKPool}, int{kVPool}, d.k_scales, d.v_scales})
+    if (input >= 0) pools += static_cast<double>(call.inputs[static_cast<std::size_t>(input)].bytes());
+  return bytes_once(call) - (1 - part) * pools;
+}
+
+// A row of a pool, of the numbers that it stands for; `scratch` has room for them.
+const float* row_at(const PagedAttentionDims& d, const ConstTensorView& pool, const float* scales,
+                    std::int64_t at, std::int64_t features, std::vector<float>& scratch) {
+  if (d.pool == DType::u8) {
+    nf4::unpack(pool.as<std::uint8_t>() + at * d.stored(features), scales + at * d.scales(features), 1, features,
+                d.block, scratch.data());
+  } else if (d.pool == DType::i8) {
+    const auto* codes = pool.as<std::int8_t>() + at * features;
+    std::transform(codes, codes + features, scratch.begin(),
+                   [scale = scales[at]](std::int8_t code) { return code * scale; });
+  } else {
+    return pool.as<float>() + at * features;
+  }
+  return scratch.data();
 }
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
@@ -85,12 +134,12 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   float* o = outputs[0].as<float>();
   std::fill_n(o, call.outputs[0].elements(), 0.0f);
   std::vector<double> p, sums(static_cast<std::size_t>(d.dv));
+  std::vector<float> scratch(static_cast<std::size_t>(std::max(d.d, d.dv)));
   for (std::int64_t r = 0; r < d.r; ++r) {
     const Range queries = queries_of(d, integers(kQueryStarts), r);
     const AttentionMask mask = d.mask(queries.end - queries.begin, integers(kLengths)[r]);
     const auto row_of = [&](std::int64_t j, std::int64_t kv) {
-      const std::int64_t page = d.page_of(integers(kPageTable)[r * d.m + j / d.page]);
-      return (page * d.page + j % d.page) * d.kv + kv;
+      return d.row_of(integers(kPageTable), r, j, kv);
     };
     for (std::int64_t i = queries.begin; i < queries.end; ++i)
       for (std::int64_t h = 0; h < d.h; ++h) {
@@ -101,7 +150,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
         double largest = least;
         p.clear();
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-          const float* k = inputs[kKPool].as<float>() + row_of(j, kv) * d.d;
+          const float* k = row_at(d, inputs[kKPool], optional(d.k_scales), row_of(j, kv), d.d, scratch);
           double x = 0;
           for (std::int64_t c = 0; c < d.d; ++c) x += static_cast<double>(q[c]) * k[c];
           p.push_back(logit(h, position - j, d.scale * x));
@@ -112,7 +161,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
         for (double& x : p) sum += x = std::exp(x - largest);
         std::fill(sums.begin(), sums.end(), 0.0);
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-          const float* v = inputs[kVPool].as<float>() + row_of(j, kv) * d.dv;
+          const float* v = row_at(d, inputs[kVPool], optional(d.v_scales), row_of(j, kv), d.dv, scratch);
           for (std::int64_t c = 0; c < d.dv; ++c)
             sums[static_cast<std::size_t>(c)] += p[static_cast<std::size_t>(j - keys.begin)] * v[c];
         }
@@ -125,7 +174,9 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
 // Every shard has all pages, of its own heads.
 std::string partition(const CallView& call) {
   std::string text = ".h.,..h.,..h.,..,.,.";
-  for (std::size_t i = kLengths + 1; i < call.inputs.size(); ++i) text += ",h";
+  if (call.attrs.flag("scaled")) text += ",..h.,..h.";
+  for (const char* flag : {"sink", "slopes"})
+    if (call.attrs.flag(flag)) text += ",h";
   return text + "->.h.";
 }
 
@@ -149,13 +200,17 @@ PagedAttentionDims paged_attention_dims(const CallView& call) {
                        .p = k.dim(0),
                        .page = k.dim(1),
                        .kv = k.dim(2),
-                       .dv = call.inputs[kVPool].dim(3),
+                       .dv = call.outputs[0].dim(2),
                        .r = table.dim(0),
                        .m = table.dim(1),
                        .scale = call.attrs.number("scale")};
   if (call.attrs.has("left")) d.left = call.attrs.integer("left");
   if (call.attrs.has("soft_cap")) d.soft_cap = call.attrs.number("soft_cap");
+  d.ring = call.attrs.flag("ring");
+  d.pool = k.dtype;
+  if (call.attrs.has("block")) d.block = call.attrs.integer("block");
   int next = kLengths + 1;
+  if (call.attrs.flag("scaled")) d.k_scales = next++, d.v_scales = next++;
   if (call.attrs.flag("sink")) d.sink = next++;
   if (call.attrs.flag("slopes")) d.slopes = next++;
   return d;
@@ -166,12 +221,22 @@ Range queries_of(const PagedAttentionDims& dims, const std::int32_t* query_start
   return {within(query_starts[r]), within(query_starts[r + 1])};
 }
 
-Tensor paged_attention(Tensor q, Tensor k_pool, Tensor v_pool, Tensor page_table, Tensor query_starts,
-                       Tensor lengths, const PagedAttentionOptions& options) {
+Tensor paged_attention(Tensor q, const PagedRows& keys, const PagedRows& values, std::int64_t value_dim,
+                       Tensor page_table, Tensor query_starts, Tensor lengths,
+                       const PagedAttentionOptions& options) {
   Attrs attrs{{"scale", options.scale != 0 ? options.scale : 1 / std::sqrt(static_cast<double>(q.dim(-1)))}};
   if (options.left) attrs.set("left", *options.left);
   if (options.soft_cap != 0) attrs.set("soft_cap", options.soft_cap);
-  std::vector<Tensor> inputs{q, k_pool, v_pool, page_table, query_starts, lengths};
+  if (options.ring) attrs.set("ring", true);
+  std::vector<Tensor> inputs{q, keys.rows, values.rows, page_table, query_starts, lengths};
+  if (keys.scales) {
+    attrs.set("scaled", true);
+    inputs.insert(inputs.end(), {keys.scales, values.scales});
+  }
+  if (keys.block > 0) {
+    attrs.set("block", keys.block);
+    attrs.set("value_dim", value_dim);
+  }
   const auto take = [&](const char* flag, const Tensor& tensor) {
     if (!tensor) return;
     attrs.set(flag, true);

@@ -53,7 +53,7 @@ struct Meaning {
 constexpr Meaning means(std::string_view text) { return {text}; }
 
 // The name that the field had in older recipes and checkpoints, which can still be read. (Former names of classes are in
-// the ClassTable.)
+// the ClassTable.) Where the field is a child now and was a value, that is the value of the child's field of the former name.
 struct FormerFieldName {
   std::string_view name;
 };

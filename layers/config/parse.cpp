@@ -191,14 +191,26 @@ void Parser::optional(const OptionalField<T>& field, Read read) {
   *field.value = read();
 }
 
-void Parser::child(ChildSlot& slot) {
+void Parser::child(ChildSlot& slot, std::string_view former_name) {
   skip_space();
   const std::size_t at = at_;
-  if (word("a class, or none") == "none") {
+  const bool quoted = peek() == '"' && !former_name.empty();
+  const std::string_view first = quoted ? std::string_view() : word("a class, or none");
+  if (first == "none") {
     slot.reset(nullptr);
     return;
   }
   at_ = at;
+  // What was a value under a former name is one of the child's now.
+  if (!former_name.empty() && slot.get() && !classes_.has(first)) {
+    bool found = false;
+    for_each_field(*slot.get(), [&](const Field& field) {
+      if (found || field.name != former_name) return;
+      found = true;
+      value(field, slot.get()->class_name());
+    });
+    if (found) return;
+  }
   std::unique_ptr<Config> node = config();
   const std::string name(node->class_name());
   if (!slot.reset(std::move(node))) fail("expected a " + std::string(slot.base_name()), quote(name));
@@ -259,7 +271,7 @@ void Parser::value(const Field& field, std::string_view owner) {
                  [&](const OptionalField<std::int64_t>& value) { optional(value, read_integer); },
                  [&](const OptionalField<double>& value) { optional(value, read_number); },
                  [&](const OptionalField<std::string>& value) { optional(value, read_string); },
-                 [&](ChildSlot* slot) { child(*slot); }, [&](const ChildList& list) { children(list); }},
+                 [&](ChildSlot* slot) { child(*slot, field.about.former_name()); }, [&](const ChildList& list) { children(list); }},
         field.value);
   } catch (const Error& error) {
     // An error from a field further down already names that field.

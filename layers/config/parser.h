@@ -51,7 +51,7 @@ class Parser {
   void optional(const OptionalField<T>& field, Read read);
   template <typename T>
   T in_range(T value, const Field& field, std::string_view owner) const;  // `value`, or fails
-  void child(ChildSlot& slot);
+  void child(ChildSlot& slot, std::string_view former_name);
   void children(const ChildList& list);
 
   std::string_view text_;

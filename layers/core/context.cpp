@@ -88,9 +88,19 @@ void Context::update(const State& state, Tensor next) {
     throw Error(display_path(path_), "a state must be updated once per step", "'" + state.path + "' again");
 }
 
-Tensor Context::cache(const std::string& name, const kernels::TensorType& type) {
+Tensor Context::cache(const std::string& name, const kernels::TensorType& type, CacheUnit unit) {
   check_name(path_, name);
+  (unit == CacheUnit::page ? record_.cache_bytes.page : record_.cache_bytes.sequence) +=
+      type.bytes() / type.dim(0);
   return builder_.input(join(path_, name), type, kernels::Role::cache);
+}
+
+Tensor Context::sequence_slots(std::int64_t size, std::int64_t tokens) {
+  Tensor& slots = record_.sequence_slots[size];
+  if (!slots)
+    slots = builder_.input("sequence_slots/" + std::to_string(size), {kernels::DType::i32, {tokens}},
+                           kernels::Role::input);
+  return slots;
 }
 
 void Context::update_cache(Tensor cache, Tensor next) {

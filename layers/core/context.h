@@ -5,6 +5,7 @@
 // on the stack and ends with the C++ scope that holds it.
 #pragma once
 
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <set>
@@ -21,6 +22,13 @@ namespace meshloom::layers {
 
 using kernels::Tensor;
 
+// What a cache has a part for: each page of a pool of them, or each of the sequences that run at once.
+enum class CacheUnit : std::uint8_t { page, sequence };
+// Bytes of one page and of one sequence, in all caches of a program together.
+struct CacheBytes {
+  std::int64_t page = 0, sequence = 0;
+};
+
 // What all calls of one trace share, by path.
 struct Record {
   std::map<std::string, Tensor> parameters;             // filled before the first call
@@ -31,6 +39,8 @@ struct Record {
   std::map<std::string, Tensor> updates;                // path of a state -> its next value
   Tensor rng_state;  // the input "rng_state"; none if no call draws random numbers
   std::vector<std::pair<Tensor, Tensor>> caches;  // see Context::cache: a cache and its next value
+  CacheBytes cache_bytes;
+  std::map<std::int64_t, Tensor> sequence_slots;  // see Context::sequence_slots
   std::map<std::string, Tensor> shared;           // see Context::shared
 };
 
@@ -71,8 +81,11 @@ class Context {
   void update(const State& state, Tensor next);
 
   // A tensor that the program keeps from run to run for this call, PATH/name. It belongs to the program and not to the
-  // model, so no checkpoint has it. What it holds at first is not defined.
-  Tensor cache(const std::string& name, const kernels::TensorType& type);
+  // model, so no checkpoint has it. What it holds at first is not defined. Its first dimension counts units.
+  Tensor cache(const std::string& name, const kernels::TensorType& type, CacheUnit unit);
+  // The input "sequence_slots/SIZE" (tokens) i32 of a step of inference: the tokens' rows in a pool that has `size` of them for each
+  // sequence. The token at position p of sequence s has row s size + p mod size, and padding a negative one.
+  Tensor sequence_slots(std::int64_t size, std::int64_t tokens);
   // Sets the value that a cache has in the next run; once per cache.
   void update_cache(Tensor cache, Tensor next);
 

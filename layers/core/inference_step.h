@@ -10,8 +10,8 @@ namespace meshloom::layers {
 
 // The new tokens of R sequences stand one behind another in one row of N, Tokens{1, N}. Positions says where each stands in its
 // sequence, and Segments which are padding. The keys and values of all tokens are kept in pages, blocks of rows of a pool;
-// a page belongs to one sequence at a time (Kwon et al., 2023). The tensors are i32 and as the ops index_copy and
-// paged_attention take them.
+// a page belongs to one sequence at a time (Kwon et al., 2023); or each of the sequences that run at once has rows of its own. The
+// tensors are i32 and as the ops index_copy and paged_attention take them.
 struct InferenceStep {
   kernels::Tensor slots;       // (N): the row of the pool for the token's keys and values; negative = none
   kernels::Tensor page_table;  // (R, pages of the longest sequence): the pages of each sequence in order
@@ -20,6 +20,9 @@ struct InferenceStep {
   kernels::Tensor lengths;                     // (R): tokens of each sequence, the new ones included
   std::int64_t page_size = 0, pages = 0;       // rows of a page, and pages of the pool
   kernels::DType dtype = kernels::DType::f32;  // of what is kept, where a cache does not say it itself
+  kernels::Tensor sequence_ids;  // (R, 1): the number of each sequence among those that run at once
+  std::int64_t sequences = 0, length = 0;  // that run at once, and tokens of the longest
+  std::int64_t step_tokens = 0;            // new tokens of any program that shares the caches, at most
 };
 
 }  // namespace meshloom::layers

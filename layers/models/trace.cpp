@@ -1,5 +1,7 @@
 #include "layers/models/trace.h"
 
+#include <algorithm>
+
 #include "kernels/layout/layout.h"
 #include "layers/attention/mask.h"
 #include "layers/cache/kv_cache.h"
@@ -193,7 +195,7 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
 }
 
 Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape) {
-  const auto& [tokens, sequences, rows, length, page_size, pages, dtype] = shape;
+  const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype] = shape;
   for (const std::int64_t size : {tokens, sequences, rows, length, page_size, pages})
     if (size < 1)
       throw Error("step of inference", "all of its sizes must be at least 1", std::to_string(size));
@@ -213,6 +215,10 @@ Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const 
   step.page_table = ids("page_table", {sequences, (length + page_size - 1) / page_size});
   step.query_starts = ids("query_starts", {sequences + 1});
   step.lengths = ids("lengths", {sequences});
+  step.sequence_ids = ids("sequence_ids", {sequences, 1});
+  step.sequences = sequences;
+  step.length = length;
+  step.step_tokens = std::max(tokens, step_tokens);
   step.page_size = page_size;
   step.pages = pages;
   step.dtype = dtype;
@@ -225,6 +231,11 @@ Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const 
   t.traced.tokens = of_tokens.id;
   t.traced.logits = logits.id;
   t.builder.output(logits);
+  t.traced.cache_bytes = t.record.cache_bytes;
+  for (const auto& [size, slots] : t.record.sequence_slots) {
+    t.traced.decode_inputs[t.builder.program().value(slots.id).name] = slots.id;
+    t.traced.cached_rows.insert(size);
+  }
   return t.finish();
 }
 

@@ -5,11 +5,13 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <set>
 #include <string>
 #include <vector>
 
 #include "kernels/program/program.h"
 #include "layers/config/config.h"
+#include "layers/core/context.h"
 #include "layers/core/quantized_storage.h"
 
 namespace meshloom::kernels {
@@ -55,9 +57,11 @@ struct Traced {
   kernels::ValueId token_count = kernels::kNoValue;   // (1): number of valid targets
   kernels::ValueId logits = kernels::kNoValue;        // (B, S, V), or of trace_decode() (L, V). Not of a loss
   std::map<std::string, kernels::ValueId> summaries;  // path -> (1)
-  // The inputs of trace_decode() by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), query_starts
-  // (R + 1), lengths (R), rows (L), all i32
+  // The inputs of trace_decode() by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), sequence_ids
+  // (R, 1), query_starts (R + 1), lengths (R), rows (L), and sequence_slots/SIZE (N) for each SIZE of cached_rows; all i32
   std::map<std::string, kernels::ValueId> decode_inputs;
+  std::set<std::int64_t> cached_rows;  // of one sequence, in caches that have rows for each (Context::sequence_slots)
+  CacheBytes cache_bytes;
   // Non-parameter state, which starts as zeros: (input, output) of each update, also in program.donations.
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;
 };
@@ -84,6 +88,7 @@ struct DecodeShape {
   std::int64_t rows = 1;       // tokens whose logits are computed, L
   std::int64_t length = 1;     // of the longest sequence, whose pages are ceil(length / page_size)
   std::int64_t page_size = 16, pages = 1;
+  std::int64_t step_tokens = 0;  // new tokens of any program that shares the caches, at most; 0 = `tokens`
   kernels::DType dtype = kernels::DType::f32;  // of what caches keep, where they do not say it themselves
 };
 

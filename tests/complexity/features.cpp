@@ -7,6 +7,9 @@
 #include "hal/wrappers/forwarding_device.h"
 #include "kernels/elementwise/elementwise.h"
 #include "layers/adapters/lora.h"
+#include "layers/cache/contiguous_cache.h"
+#include "layers/cache/int8_rows.h"
+#include "layers/cache/nf4_rows.h"
 #include "layers/moe/moe.h"
 #include "layers/position/rope_scaling.h"
 #include "trainer/config/modifier.h"
@@ -157,6 +160,34 @@ Feature mixtures() {
 
 std::string added(const char* kind, int i) { return fmt::format("{}_{}", kind, i); }
 
+Feature caches() {
+  Feature feature{.name = "KV cache", .variants = {}, .inference = true};
+  const auto add = [&]<typename Cache>(Cache made, const std::string& codec,
+                                       const layers::Child<layers::CacheCodec::Config>& form) {
+    made.codec = form;
+    feature.variants.push_back({fmt::format("Replace{{class=PagedCache with=\"{}{{codec={}}}\"}}", Cache::kName, codec),
+                                [made](Parts& p) { p.cache = made; }});
+  };
+  const auto floats = [](const char* dtype) {
+    layers::Plain::Config made;
+    made.dtype = dtype;
+    return made;
+  };
+  const layers::PagedCache::Config paged;
+  const layers::ContiguousCache::Config contiguous;
+  layers::Nf4Rows::Config small_blocks;
+  small_blocks.block = 8;
+  add(paged, "Int8Rows{}", layers::Int8Rows::Config{});
+  add(contiguous, "Plain{}", layers::Plain::Config{});
+  add(paged, "Nf4Rows{}", layers::Nf4Rows::Config{});
+  add(contiguous, "Int8Rows{}", layers::Int8Rows::Config{});
+  add(paged, "Plain{dtype=bf16}", floats("bf16"));
+  add(contiguous, "Nf4Rows{block=8}", small_blocks);
+  add(paged, "Plain{dtype=f16}", floats("f16"));
+  add(contiguous, "Plain{dtype=bf16}", floats("bf16"));
+  return feature;
+}
+
 Feature kernel_variants() {
   Feature feature{"kernel variant", {}, true};
   for (int i = 0; i < kVariants; ++i)
@@ -196,7 +227,7 @@ void add_squashes(layers::ClassTable& classes, std::integer_sequence<int, I...>)
 }  // namespace
 
 std::vector<Feature> features() {
-  return {positions(), mixtures(), adapters(), norms(), kernel_variants(), backends()};
+  return {positions(), mixtures(), adapters(), norms(), caches(), kernel_variants(), backends()};
 }
 
 void add_feature_classes(layers::ClassTable& classes) {

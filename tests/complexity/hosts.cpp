@@ -128,6 +128,7 @@ trainer::TrainerConfig host(int index, const Parts& parts) {
   attention.positions = parts.positions;
   attention.q_proj = parts.query;
   attention.v_proj = parts.query;
+  attention.cache = parts.cache;
   Host<0> block;  // of any host, until made<I>() gives it its class
   block.index = index;
   block.first_norm = block.second_norm = parts.norm;

@@ -20,6 +20,7 @@ struct Parts {
   layers::Child<layers::QueryKeyPosition::Config> positions;
   layers::Child<layers::Layer::Config> query = layers::Linear::Config{};  // and value
   layers::Child<layers::Layer::Config> feed_forward;                      // FeedForward
+  layers::Child<layers::KVCache::Config> cache = layers::PagedCache::Config{};
   Parts();
 };
 

@@ -322,7 +322,7 @@ void page_boundary(Call& call) {
              *lengths = call.input<std::int32_t>(Paged::kLengths);
   call.take(call.after([&](Tensors& inputs) {
     for (Int r = 0; r < d.r; ++r)
-      for (Int m = 0; (m + 1) * d.page < lengths[r]; ++m)
+      for (Int m = 0; m + 1 < d.m && (m + 1) * d.page < lengths[r]; ++m)
         for (const int i : {Paged::kKPool, Paged::kVPool}) {
           HostTensor& pool = inputs[static_cast<std::size_t>(i)];
           const Int row = pool.type.bytes() / (d.p * d.page);
@@ -364,6 +364,27 @@ void chunk_offset(Call& call) {
       if (const std::int32_t count = starts[r + 1] - starts[r]; count > 1)
         integers(inputs, Paged::kLengths)[r] = count;
   }));
+}
+// Every kv head has the scales of the first.
+void scales_of_a_head(Call& call) {
+  const Paged d = paged_dims(call);
+  if (d.k_scales < 0 || d.kv < 2) return;
+  call.take(call.after([&](Tensors& inputs) {
+    for (const auto& [input, features] : {std::pair{d.k_scales, d.d}, {d.v_scales, d.dv}})
+      for (Int row = 0, each = d.scales(features); row < d.p * d.page; ++row) {
+        float* scales = inputs[static_cast<std::size_t>(input)].as<float>() + row * d.kv * each;
+        for (Int h = 1; h < d.kv; ++h) std::copy_n(scales, each, scales + h * each);
+      }
+  }));
+}
+// What lies behind a ring's last row is not looked for in its first.
+void end_of_the_ring(Call& call) {
+  const Paged d = paged_dims(call);
+  if (!d.ring) return;
+  kernels::Attrs attrs;
+  for (const auto& [name, value] : call.view.attrs.items())
+    if (name != "ring") attrs.set(name, value);
+  call.take(call.after([](Tensors&) {}, &attrs));
 }
 void last_slot(Call& call) {
   const kernels::IndexCopyDims d = kernels::index_copy_dims(call.view);
@@ -419,6 +440,8 @@ std::vector<Fault> faults() {
       {"stale_page", "paged_attention", stale_page},
       {"neighbours_pages", "paged_attention", neighbours_pages},
       {"offset_of_a_chunk", "paged_attention", chunk_offset},
+      {"scales_of_a_head", "paged_attention", scales_of_a_head},
+      {"end_of_the_ring", "paged_attention", end_of_the_ring},
       {"last_slot", "index_copy", last_slot},
       {"positions_of_the_first_row", "rope", positions_of_the_first},
 

@@ -10,7 +10,7 @@ TrainerConfig inference_recipe(const Checkpoint& checkpoint, const InferenceOpti
                                const Registries& registries) {
   TrainerConfig config = recipe_of(checkpoint, registries.classes);
   config.kernels.clear();
-  apply_modify_options(config, options.modify, registries);
+  apply_modify(config, options.modify, registries.classes);
   const Resolution resolution = resolve(config, options.hardware, registries.devices, registries.classes);
   for (const std::string& note : resolution.notes) say_note(note);
   config.check();

@@ -19,8 +19,9 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
   const Plan& plan = serving.plan;
   for (const std::string& note : plan.notes) say_note(note);
   const std::int64_t tokens = runner.pages * runner.page_size;
-  const std::int64_t cache_bytes = plan.memory.at("cache"), page_bytes = cache_bytes / runner.pages,
-                     other_bytes = plan.peak_bytes - cache_bytes, available = memory_limit(device);
+  const std::int64_t page_bytes = plan.cache_bytes.page, sequence_bytes = plan.cache_bytes.sequence,
+                     other_bytes = plan.peak_bytes - page_bytes * runner.pages,
+                     available = memory_limit(device);
   // What the pools round up to is less than a page.
   const std::int64_t max_pages =
       available > 0 && page_bytes > 0 ? std::max<std::int64_t>((available - other_bytes) / page_bytes, 0) : 0;
@@ -42,6 +43,7 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
                                                {"pages", runner.pages},
                                                {"cache_tokens", tokens},
                                                {"bytes_per_page", page_bytes},
+                                               {"bytes_per_text", sequence_bytes},
                                                {"max_pages", max_pages},
                                                {"batch_invariant", serving.batch_dependence.empty()},
                                                {"batch_dependence", serving.batch_dependence},
@@ -63,11 +65,15 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
     fmt::print("predicted   {:.3g} s for a token alone, {:.3g} s for a step of {} tokens, with full caches\n",
                seconds(smallest), seconds(largest), largest);
     fmt::print("{}", memory_text(plan, device));
-    fmt::print("cache       {} pages of {} tokens hold {} tokens, {} a token{}\n", runner.pages,
-               runner.page_size, tokens, readable_bytes(page_bytes / runner.page_size),
-               max_pages > 0
-                   ? fmt::format("; {} pages, {} tokens, would fit", max_pages, max_pages * runner.page_size)
-                   : "");
+    if (page_bytes > 0)
+      fmt::print("cache       {} pages of {} tokens hold {} tokens, {} a token{}\n", runner.pages,
+                 runner.page_size, tokens, readable_bytes(page_bytes / runner.page_size),
+                 max_pages > 0
+                     ? fmt::format("; {} pages, {} tokens, would fit", max_pages, max_pages * runner.page_size)
+                     : "");
+    if (sequence_bytes > 0)
+      fmt::print("cache       {} for each of the {} texts at once, whatever their length; no prefix cache\n",
+                 readable_bytes(sequence_bytes), runner.sequences);
     fmt::print("{}", kernels_text(plan));
   }
   std::fflush(stdout);

@@ -84,6 +84,16 @@ void choose_input(TrainerConfig& tree, const std::vector<std::string>& files,
 
 }  // namespace
 
+void apply_modify(TrainerConfig& config, const std::vector<std::string>& texts,
+                  const layers::ClassTable& classes) {
+  for (const std::string& text : texts) {
+    const auto modifiers = modifiers_of(text, classes);
+    if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
+    for (const std::string& note : apply_modifiers(config, modifiers, "--modify", classes).no_ops)
+      say_note(note);
+  }
+}
+
 void RecipeOptions::add_to(CLI::App& command) {
   auto* name = command.add_option("recipe", recipe, "A recipe's name (see meshloom recipes)");
   auto* file = command.add_option("--config", config, "A recipe file, as printed by meshloom config");
@@ -294,16 +304,6 @@ void add_modify_option(CLI::App& command, std::vector<std::string>& modify, cons
   command.add_option("--modify", modify, help)->allow_extra_args(false)->type_name("MODIFIER{...}");
 }
 
-void apply_modify_options(TrainerConfig& tree, const std::vector<std::string>& modify,
-                          const Registries& registries) {
-  for (const std::string& text : modify) {
-    const auto modifiers = modifiers_of(text, registries.classes);
-    if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
-    for (const std::string& note : apply_modifiers(tree, modifiers, "--modify", registries.classes).no_ops)
-      say_note(note);
-  }
-}
-
 TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
   if (recipe.empty() && config.empty() && init.empty())
     throw Error("recipe", "a recipe's name or --config FILE must be given; see `meshloom recipes`",
@@ -326,7 +326,7 @@ TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
     if (!dropped.empty())
       say_note(fmt::format("--replace {}: the new class does not have {}", from, hal::join(dropped)));
   }
-  apply_modify_options(tree, modify, registries);
+  apply_modify(tree, modify, registries.classes);
   for (const Assignment& one : assignments())
     if (!layers::set(tree, one.path, one.value, registries.classes) && one.option.starts_with("--set"))
       say_note(fmt::format("{}: changes nothing, because the field already has this value", one.option));

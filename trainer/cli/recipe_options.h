@@ -71,8 +71,8 @@ struct RecipeOptions {
 
 // The option --modify, which may be repeated, and what it does to a recipe. Prints notes.
 void add_modify_option(CLI::App& command, std::vector<std::string>& modify, const std::string& help);
-void apply_modify_options(TrainerConfig& tree, const std::vector<std::string>& modify,
-                          const Registries& registries);
+void apply_modify(TrainerConfig& config, const std::vector<std::string>& texts,
+                  const layers::ClassTable& classes);
 
 constexpr const char* kSelectorHelp =
     "The hardware's name, BACKEND-PROFILE-N or BACKEND-as-PROFILE-N, such as vulkan-rx7900xtx-1 or "

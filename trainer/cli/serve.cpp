@@ -208,6 +208,8 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
              dependence.empty() ? ", batch-invariant" : "");
   if (!dependence.empty() && !options.engine.batch_invariant)
     say_note("log-probabilities can depend on what else runs, in their last digits: " + dependence);
+  if (const std::string& reason = model.engine->no_prefix_cache(); !reason.empty() && engine.prefix_cache)
+    say_note("there is no prefix cache: " + reason);
   std::fflush(stdout);
 }
 

@@ -204,11 +204,14 @@ class Composer {
                                 .length = decode.length,
                                 .page_size = decode.page_size,
                                 .pages = decode.pages,
+                                .step_tokens = *std::max_element(decode.tokens.begin(), decode.tokens.end()),
                                 .dtype = options_.dtype};
       if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
       all.push_back(layers::trace_decode(model_, catalog_, shape));
       layers::Traced& traced = all.back();
       note_model(traced);
+      plan_.cache_bytes = traced.cache_bytes;
+      plan_.cached_rows = traced.cached_rows;
       Program& program = traced.program;
       const std::string name = std::string(to_string(Step::decode)) + "/" + std::to_string(tokens);
       program.name = name;

@@ -40,6 +40,7 @@
 // the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
 //
 // The programs decode share their caches, "PATH/keys" and the like, and each has the inputs "decode/N/NAME" that Traced::decode_inputs names.
+// (Plan::cached_rows has the sizes of the inputs sequence_slots.)
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",

@@ -59,7 +59,7 @@ std::vector<std::string> knobs(const Plan& plan, const ComposeOptions& options,
     add(fmt::format("smaller logits (now {} x {})", options.logits_batch, options.logits_sequence));
   if (!options.decode.tokens.empty()) {
     add(fmt::format("a shorter sequence (now {})", options.decode.length));
-    add("a cache of fewer bits (PagedCache{dtype=bf16})");
+    add("a cache of fewer bits (PagedCache{codec=Plain{dtype=bf16}})");
   }
   add("a smaller model or vocabulary");
   add("a device or profile with more memory");

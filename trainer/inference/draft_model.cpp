@@ -19,27 +19,36 @@ DraftModel::DraftModel(const TrainerConfig& config, EngineOptions options, std::
                        hal::Device& device, const kernels::Catalog& catalog, const StoredTensors& weights)
     : options_(draft_options(options, max_length)),
       runner_(config, runner_options(options_, config), device, catalog, weights),
-      pool_(runner_options(options_, config).pages, options_.page_size, /*prefix_cache=*/false) {}
+      pool_(runner_options(options_, config).pages, options_.page_size, /*prefix_cache=*/false) {
+  for (auto id = static_cast<std::int32_t>(options_.max_sequences); id-- > 0;) free_ids_.push_back(id);
+}
 
 void DraftModel::finished(RequestId id) {
   const auto found = sequences_.find(id);
   if (found == sequences_.end()) return;
   pool_.drop(found->second.pages);
+  free_ids_.push_back(found->second.sequence_id);
   sequences_.erase(found);
 }
 
 // What was computed for guesses that came true stays.
-Sequence& DraftModel::follow(const DraftRequest& request) {
+Sequence* DraftModel::follow(const DraftRequest& request) {
+  if (!sequences_.count(request.id)) {
+    if (free_ids_.empty()) return nullptr;
+    sequences_[request.id].sequence_id = free_ids_.back();
+    free_ids_.pop_back();
+  }
   Sequence& sequence = sequences_[request.id];
   const auto size = static_cast<std::int64_t>(request.tokens.size());
   const auto agree = std::mismatch(sequence.tokens.begin(), sequence.tokens.end(), request.tokens.begin(),
                                    request.tokens.end());
   // At least the last token is computed, as its logits are wanted.
-  sequence.computed = std::min(
-      {sequence.computed, static_cast<std::int64_t>(agree.first - sequence.tokens.begin()), size - 1});
+  sequence.computed = runner_.kept(
+      sequence,
+      std::min({sequence.computed, static_cast<std::int64_t>(agree.first - sequence.tokens.begin()), size - 1}));
   sequence.tokens.assign(request.tokens.begin(), request.tokens.end());
   sequence.prompt = request.prompt;
-  return sequence;
+  return &sequence;
 }
 
 bool DraftModel::take_pages(Sequence& sequence, std::int64_t tokens) {
@@ -96,8 +105,10 @@ std::vector<std::vector<std::int32_t>> DraftModel::propose(std::span<const Draft
   for (std::size_t i = 0; i < requests.size(); ++i) {
     const std::int64_t most = std::min(requests[i].most, budget);
     if (most == 0) break;
+    Sequence* sequence = follow(requests[i]);
+    if (!sequence) continue;
     budget -= most;
-    drafts.push_back({&follow(requests[i]), &requests[i], most, &proposed[i]});
+    drafts.push_back({sequence, &requests[i], most, &proposed[i]});
   }
   while (!drafts.empty()) step(drafts);
   return proposed;

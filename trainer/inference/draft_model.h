@@ -35,7 +35,8 @@ class DraftModel : public Speculator {
     std::int64_t most;
     std::vector<std::int32_t>* proposed;
   };
-  Sequence& follow(const DraftRequest& request);
+  // Nothing where the model keeps rows of each sequence and all are taken.
+  Sequence* follow(const DraftRequest& request);
   bool take_pages(Sequence& sequence, std::int64_t tokens);
   void step(std::vector<Draft>& drafts);
 
@@ -43,6 +44,7 @@ class DraftModel : public Speculator {
   ModelRunner runner_;
   PagePool pool_;
   std::map<RequestId, Sequence> sequences_;
+  std::vector<std::int32_t> free_ids_;  // Sequence::sequence_id of none of them
 };
 
 }  // namespace meshloom::trainer

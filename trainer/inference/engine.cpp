@@ -37,6 +37,12 @@ EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
   return options;
 }
 
+// Pages that nothing is kept in never run out.
+std::int64_t pages_of(const EngineOptions& options, const ModelRunner& runner) {
+  const std::int64_t most = options.max_sequences * hal::ceil_div(options.max_length, options.page_size);
+  return runner.uses_pages() ? options.pages : std::max(options.pages, most);
+}
+
 }  // namespace
 
 ModelRunnerOptions runner_options(const EngineOptions& given, const TrainerConfig& config) {
@@ -67,10 +73,12 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::D
                const kernels::Catalog& catalog, const StoredTensors& weights,
                std::unique_ptr<Speculator> speculator)
     : options_(resolved(options, config)),
-      max_length_(std::min(options_.max_length, options_.pages * options_.page_size)),
+      max_length_(options_.max_length),
       runner_(config, runner_options(options_, config), device, catalog, weights),
+      no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone" : ""),
       speculator_(std::move(speculator)),
-      pool_(options_.pages, options_.page_size, options_.prefix_cache) {
+      pool_(pages_of(options_, runner_), options_.page_size, options_.prefix_cache && no_prefix_cache_.empty()) {
+  max_length_ = std::min(max_length_, pool_.size() * pool_.page_size());
   if (options_.draft_tokens == 0)
     speculator_.reset();
   else if (!speculator_)

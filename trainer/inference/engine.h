@@ -1,6 +1,9 @@
 // Writes many texts at once: each step computes the next token of every text that has begun and parts of the prompts of others
 // (Yu et al., Orca, 2022), beside caches in pages (Kwon et al., vLLM, 2023). Pages of texts that begin alike are shared.
 //
+// What a cache keeps for each sequence (WindowCache, ContiguousCache) is found again by nobody: a model with such a cache has no prefix
+// cache, and where no cache has pages, texts wait for nothing but their turn.
+//
 // The tokens of a text depend neither on when it came nor on what else runs. Where the engine is batch-invariant, not a bit of a
 // log-probability does; elsewhere programs of other sizes may add in another order.
 #pragma once
@@ -72,6 +75,8 @@ class Engine : public EngineClient {
   // No longer than what the pool holds.
   std::int64_t max_length() const override { return max_length_; }
   std::int64_t vocabulary() const override { return runner_.vocabulary(); }
+  // Why what was computed is not found again by other requests where the options ask for it; "" = it is.
+  const std::string& no_prefix_cache() const { return no_prefix_cache_; }
   // Why the engine is not batch-invariant; "" = it is.
   const std::string& batch_dependence() const { return runner_.batch_dependence(); }
 
@@ -103,6 +108,7 @@ class Engine : public EngineClient {
   const EngineOptions options_;
   std::int64_t max_length_;
   ModelRunner runner_;
+  std::string no_prefix_cache_;
   std::unique_ptr<Speculator> speculator_;
 
   // Of the thread that steps.

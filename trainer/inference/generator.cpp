@@ -102,8 +102,9 @@ std::span<const float> Generator::advance(std::span<const std::int32_t> prefix) 
   const auto kept = sequence_.tokens.begin() + sequence_.computed;
   const auto same = std::mismatch(sequence_.tokens.begin(), kept, prefix.begin(), prefix.end()).first;
   // The logits of the last token are wanted, so that at least that one is computed.
-  sequence_.computed =
-      std::min<std::int64_t>(same - sequence_.tokens.begin(), static_cast<std::int64_t>(prefix.size()) - 1);
+  sequence_.computed = runner_->kept(
+      sequence_,
+      std::min<std::int64_t>(same - sequence_.tokens.begin(), static_cast<std::int64_t>(prefix.size()) - 1));
   sequence_.tokens.assign(prefix.begin(), prefix.end());
   std::span<const float> logits;
   while (sequence_.pending() > 0) {

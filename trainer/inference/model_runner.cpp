@@ -80,13 +80,18 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
   ServingPlan serving = compose_serving(config, options, catalog, device.info());
   options_.rows = serving.options.decode.rows;
   batch_dependence_ = std::move(serving.batch_dependence);
+  cached_rows_.assign(serving.plan.cached_rows.begin(), serving.plan.cached_rows.end());
   for (const std::int64_t tokens : serving.options.decode.tokens) {
     Program& program = programs_[tokens];
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
-    program.names = {prefix + "tokens",     prefix + "positions",    prefix + "segments", prefix + "slots",
-                     prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows"};
+    for (const char* name : {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths",
+                             "sequence_ids", "rows"})
+      program.names.push_back(prefix + name);
+    for (const std::int64_t size : cached_rows_)
+      program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
+    program.written.resize(program.names.size());
   }
   session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
   // Caches start as zeros, whatever the device's memory held.
@@ -98,8 +103,8 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
   write_parameters(*session_);
 }
 
-void ModelRunner::write(Program& program, const std::array<Ids, kInputs>& inputs) {
-  for (std::size_t i = 0; i < kInputs; ++i) {
+void ModelRunner::write(Program& program, const std::vector<Ids>& inputs) {
+  for (std::size_t i = 0; i < inputs.size(); ++i) {
     if (program.written[i] == inputs[i]) continue;
     program.written[i].clear();  // unknown until it is written
     session_->write(program.names[i], std::as_bytes(std::span(inputs[i])));
@@ -116,7 +121,7 @@ ProgramKey ModelRunner::program_of(std::int64_t tokens) const {
 }
 
 ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
-  std::array<Ids, kInputs> inputs;
+  std::vector<Ids> inputs(kInputs + cached_rows_.size());
   inputs[kQueryStarts] = {0};
   for (const Chunk& chunk : chunks) {
     const Sequence& sequence = *chunk.sequence;
@@ -129,9 +134,15 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
       const Page page = sequence.pages[static_cast<std::size_t>(at / options_.page_size)];
       inputs[kSlots].push_back(
           static_cast<std::int32_t>(page * options_.page_size + at % options_.page_size));
+      for (std::size_t i = 0; i < cached_rows_.size(); ++i)
+        inputs[kInputs + i].push_back(
+            static_cast<std::int32_t>(sequence.sequence_id * cached_rows_[i] + at % cached_rows_[i]));
     }
     inputs[kQueryStarts].push_back(static_cast<std::int32_t>(inputs[kTokens].size()));
-    inputs[kLengths].push_back(static_cast<std::int32_t>(sequence.computed + chunk.count));
+    const std::int64_t end = sequence.computed + chunk.count;
+    chunk.sequence->written = sequence.computed == 0 ? end : std::max(sequence.written, end);
+    inputs[kLengths].push_back(static_cast<std::int32_t>(end));
+    inputs[kSequenceIds].push_back(sequence.sequence_id);
     Ids& table = inputs[kPageTable];
     table.insert(table.end(), sequence.pages.begin(), sequence.pages.end());
     table.resize(inputs[kLengths].size() * static_cast<std::size_t>(table_width_), 0);
@@ -149,9 +160,11 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   for (const Input input : {kTokens, kPositions, kSegments})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
   inputs[kSlots].resize(static_cast<std::size_t>(tokens), -1);
+  for (std::size_t i = kInputs; i < inputs.size(); ++i) inputs[i].resize(static_cast<std::size_t>(tokens), -1);
   inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
   inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());
   inputs[kLengths].resize(sequences, 0);
+  inputs[kSequenceIds].resize(sequences, 0);
   inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);
   write(program, inputs);
   return {key, &program, wanted};

@@ -1,7 +1,6 @@
 // A model on a device that computes new tokens of several sequences at once, beside the pages of their caches.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <functional>
 #include <map>
@@ -79,6 +78,15 @@ class ModelRunner {
   std::vector<double> time_calls(std::span<const Chunk> chunks);
 
   const Plan& plan() const { return session_->plan(); }
+  // Whether some cache keeps pages; without, the pages of sequences hold nothing.
+  bool uses_pages() const { return plan().cache_bytes.page > 0; }
+  // Whether some cache keeps rows for each sequence by Sequence::sequence_id: nobody else finds them again.
+  bool uses_sequence_ids() const { return plan().cache_bytes.sequence > 0; }
+  // Of `same` tokens of the sequence that were computed and stay, so many need not be computed again. A ring (WindowCache) has kept no
+  // more than the last ones.
+  std::int64_t kept(const Sequence& sequence, std::int64_t same) const {
+    return uses_sequence_ids() && sequence.written - same > max_tokens() ? 0 : same;
+  }
   // The program that computes so many tokens.
   ProgramKey program_of(std::int64_t tokens) const;
 
@@ -92,14 +100,15 @@ class ModelRunner {
     kPageTable,
     kQueryStarts,
     kLengths,
+    kSequenceIds,
     kRows,
-    kInputs
+    kInputs  // then one for each of cached_rows_
   };
   struct Program {
     std::int64_t rows = 0;
     std::string logits;
-    std::array<std::string, kInputs> names;
-    std::array<Ids, kInputs> written;  // what the inputs hold
+    std::vector<std::string> names;
+    std::vector<Ids> written;  // what the inputs hold
   };
   // A run with its inputs written.
   struct Prepared {
@@ -108,10 +117,11 @@ class ModelRunner {
     std::size_t wanted;  // rows of logits
   };
   Prepared prepare(std::span<const Chunk> chunks);
-  void write(Program& program, const std::array<Ids, kInputs>& inputs);
+  void write(Program& program, const std::vector<Ids>& inputs);
 
   ModelRunnerOptions options_;
   std::int64_t vocabulary_, table_width_;
+  std::vector<std::int64_t> cached_rows_;  // Plan::cached_rows
   std::string batch_dependence_;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
   std::vector<float> logits_;

@@ -44,6 +44,14 @@ class Scheduling {
     return sum;
   }
 
+  std::int32_t free_id() const {
+    std::int32_t id = 0;
+    while (std::any_of(order_.begin(), order_.end(),
+                       [&](const Sequence* s) { return s->running && s->sequence_id == id; }))
+      ++id;
+    return id;
+  }
+
   bool admit(Sequence& s) {
     if (left_.sequences == 0 ||
         std::find(step_.preempted.begin(), step_.preempted.end(), &s) != step_.preempted.end())
@@ -57,6 +65,7 @@ class Scheduling {
       pool_.drop(found);
       return false;
     }
+    s.sequence_id = free_id();
     s.running = true;
     s.computed = s.found = static_cast<std::int64_t>(found.size()) * pool_.page_size();
     s.pages = std::move(found);

@@ -20,9 +20,11 @@ struct Sequence {
   bool prefix_cache = true;          // whether it may use pages that others computed
 
   bool running = false;
-  std::int64_t computed = 0;  // tokens whose keys and values are in the pages
+  std::int64_t computed = 0;  // tokens whose keys and values are kept
+  std::int64_t written = 0;   // and those of drafts and texts before, since `computed` was 0
   std::int64_t found = 0;     // of them, those that were found when it began to run
   std::vector<Page> pages;
+  std::int32_t sequence_id = 0;      // of no other that runs; below the number of those that run at once
   std::vector<std::int32_t> drafts;  // guesses of the tokens that follow
 
   static constexpr std::int64_t kUnscored = std::numeric_limits<std::int64_t>::max();
@@ -54,7 +56,7 @@ struct ScheduledStep {
 
 // First a token of each sequence that has one to compute, then chunks of the others, in the order of (priority, arrival), then drafts
 // in what is left of the step and of the pages. Takes the pages of what it returns. Sequences that begin to run find what they can of
-// their pages. One that is preempted gives its pages back and is to be computed again.
+// their pages, and get a sequence_id. One that is preempted gives its pages back and is to be computed again.
 // If the pool holds the longest of the sequences, the first in order always gets on.
 ScheduledStep schedule(std::span<Sequence* const> sequences, PagePool& pool, const StepLimits& limits);
 

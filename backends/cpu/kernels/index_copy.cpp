@@ -47,6 +47,7 @@ kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   // Copies move whole ones.
   if (const std::int64_t bytes = call.inputs[0].bytes(); bytes % 4 != 0)
     return kernels::Fit::no("a pool of " + std::to_string(bytes) + " bytes is not of whole words");
+  if (hal::size_of(call.inputs[0].dtype) == 1) return kernels::Fit::yes();
   return fit_floats(call, target);
 }
 

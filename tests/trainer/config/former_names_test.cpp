@@ -80,6 +80,21 @@ TEST(FormerNames, OfClassesSelectAndReplaceNodes) {
   EXPECT_EQ(layers::diff(tiny(), config), "");
 }
 
+// The type of a cache's numbers, which is a field of their codec now.
+TEST(FormerNames, OfAValueThatIsAChildNow) {
+  const layers::ClassTable classes = recipe_classes();
+  for (const char* text : {"PagedCache{dtype=f16}", "PagedCache { dtype = \"f16\" }"}) {
+    const auto cache = layers::parse(text, classes, "old");
+    EXPECT_EQ(layers::get(*cache, "codec.dtype"), "\"f16\"") << text;
+  }
+  TrainerConfig config = tiny();
+  const std::string cache = "model.decoder.stack.layer.attention.cache";
+  EXPECT_TRUE(layers::set(config, cache + ".dtype", "bf16", classes));
+  EXPECT_EQ(layers::get(config, cache + ".codec.dtype"), "\"bf16\"");
+  EXPECT_THROW(layers::set(config, cache + ".dtype", "i32", classes), hal::Error);
+  EXPECT_THROW(layers::parse("PagedCache{dtype=7}", classes, "old"), hal::Error);
+}
+
 TEST(FormerNames, OfOpsAreReadInKernelRules) {
   kernels::Catalog catalog;
   kernels::add_contracts(catalog);

@@ -9,7 +9,6 @@
 #include <random>
 
 #include "hal/wrappers/checked_device.h"
-#include "layers/models/trace.h"
 #include "trainer/io/safetensors.h"
 #include "trainer/recipes/recipe.h"
 
@@ -35,8 +34,9 @@ const Backends& backends() {
 const hal::Registry& inference_registry() { return backends().registry; }
 const kernels::Catalog& inference_catalog() { return backends().catalog; }
 
-trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std::int32_t poisoned,
-                                      std::uint64_t seed) {
+trainer::StoredTensors stored_weights(
+    const trainer::TrainerConfig& config,
+    const std::function<void(const layers::ParameterInfo&, std::vector<float>&)>& values_of) {
   const layers::Traced traced = layers::trace_logits(*config.model, inference_catalog(), 1, 1);
   std::vector<trainer::StoredTensor> tensors;
   for (const layers::ParameterInfo& parameter : traced.parameters)
@@ -48,12 +48,7 @@ trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std:
   file << header;
   for (const layers::ParameterInfo& parameter : traced.parameters) {
     std::vector<float> values(static_cast<std::size_t>(parameter.type.elements()));
-    parameter.initialize(seed, values.data());
-    if (parameter.type.shape.size() > 1)
-      for (float& value : values) value *= 3;
-    if (poisoned >= 0 && parameter.path.find("embedding") != std::string::npos)
-      std::fill_n(values.begin() + poisoned * parameter.type.shape.back(), parameter.type.shape.back(),
-                  std::nanf(""));
+    values_of(parameter, values);
     file.write(reinterpret_cast<const char*>(values.data()),
                static_cast<std::streamsize>(values.size() * sizeof(float)));
   }
@@ -61,6 +56,18 @@ trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std:
   trainer::StoredTensors stored{trainer::SafetensorsFile(path.string())};
   std::filesystem::remove(path);  // it stays open
   return stored;
+}
+
+trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std::int32_t poisoned,
+                                      std::uint64_t seed) {
+  return stored_weights(config, [&](const layers::ParameterInfo& parameter, std::vector<float>& values) {
+    parameter.initialize(seed, values.data());
+    if (parameter.type.shape.size() > 1)
+      for (float& value : values) value *= 3;
+    if (poisoned >= 0 && parameter.path.find("embedding") != std::string::npos)
+      std::fill_n(values.begin() + poisoned * parameter.type.shape.back(), parameter.type.shape.back(),
+                  std::nanf(""));
+  });
 }
 
 TinyModel::TinyModel(const std::string& id)

@@ -12,6 +12,7 @@
 
 #include "hal/registry.h"
 #include "kernels/core/catalog.h"
+#include "layers/models/trace.h"
 #include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/inference/engine.h"
@@ -24,6 +25,11 @@ const kernels::Catalog& inference_catalog();
 // `poisoned` are no numbers.
 trainer::StoredTensors random_weights(const trainer::TrainerConfig& config, std::int32_t poisoned = -1,
                                       std::uint64_t seed = 5);
+
+// These values of each parameter.
+trainer::StoredTensors stored_weights(
+    const trainer::TrainerConfig& config,
+    const std::function<void(const layers::ParameterInfo&, std::vector<float>&)>& values);
 
 // The recipe `tiny` with random parameters, on a device that checks every rule.
 class TinyModel {

@@ -7,6 +7,8 @@
 #include <algorithm>
 #include <cstring>
 #include <limits>
+#include <utility>
+#include <vector>
 
 #include "backends/cpu/gemm/matmul_micro.h"
 #include "backends/cpu/gemm/matmul_scratch.h"
@@ -14,8 +16,45 @@
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_vector.h"
 #include "backends/cpu/kernels/ops.h"
+#include "backends/cpu/kernels/quantized/dequantize_nf4.h"
 
+#undef HWY_TARGET_INCLUDE
+#define HWY_TARGET_INCLUDE "backends/cpu/kernels/paged_attention/paged_attention.cpp"
+#include "hwy/foreach_target.h"
+// after foreach_target.h
+#include "hwy/highway.h"
+
+HWY_BEFORE_NAMESPACE();
 namespace meshloom::backends::cpu {
+namespace HWY_NAMESPACE {
+namespace hn = hwy::HWY_NAMESPACE;
+namespace {
+
+// Codes of a row of quantize_rows, times its scale.
+void DequantizeInt8(const std::int8_t* codes, std::int64_t count, float scale, float* into) {
+  std::int64_t i = 0;
+#if HWY_TARGET != HWY_SCALAR
+  const hn::ScalableTag<float> d;
+  const hn::Rebind<std::int8_t, decltype(d)> d8;
+  const hn::Rebind<std::int32_t, decltype(d)> d32;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  const auto factor = hn::Set(d, scale);
+  for (; i + lanes <= count; i += lanes)
+    hn::StoreU(hn::Mul(hn::ConvertTo(d, hn::PromoteTo(d32, hn::LoadU(d8, codes + i))), factor), d, into + i);
+#endif
+  for (; i < count; ++i) into[i] = static_cast<float>(codes[i]) * scale;
+}
+
+}  // namespace
+}  // namespace HWY_NAMESPACE
+}  // namespace meshloom::backends::cpu
+HWY_AFTER_NAMESPACE();
+
+#if HWY_ONCE
+namespace meshloom::backends::cpu {
+
+HWY_EXPORT(DequantizeInt8);
+
 namespace {
 
 using kernels::AttentionMask;
@@ -29,7 +68,7 @@ constexpr std::int64_t kRows = 96;  // queries times heads of a block, which sta
 // What a dispatch's constants say.
 struct PagedWork {
   PagedAttentionDims dims;
-  hal::DType q, pool;
+  hal::DType q;
   int o;  // binding
 
   std::int64_t block() const { return std::max<std::int64_t>(1, kRows / dims.group()); }  // queries
@@ -41,9 +80,12 @@ Constants to_constants(const PagedWork& work) {
   Constants constants;
   for (const std::int64_t value : {work.dims.n, work.dims.h, work.dims.d, work.dims.p, work.dims.page,
                                    work.dims.kv, work.dims.dv, work.dims.r, work.dims.m, work.dims.left,
-                                   std::int64_t{work.dims.sink}, std::int64_t{work.dims.slopes}})
+                                   work.dims.block, std::int64_t{work.dims.k_scales},
+                                   std::int64_t{work.dims.v_scales}, std::int64_t{work.dims.sink},
+                                   std::int64_t{work.dims.slopes}})
     constants.integer(value);
-  constants.real(work.dims.scale).real(work.dims.soft_cap).dtype(work.q).dtype(work.pool);
+  constants.real(work.dims.scale).real(work.dims.soft_cap).dtype(work.q).dtype(work.dims.pool);
+  constants.word(work.dims.ring ? 1 : 0);
   return constants.integer(work.o);
 }
 
@@ -51,14 +93,15 @@ PagedWork from_constants(const KernelArgs& args) {
   ConstantReader in(args);
   PagedWork work{};
   PagedAttentionDims& d = work.dims;
-  for (std::int64_t* value : {&d.n, &d.h, &d.d, &d.p, &d.page, &d.kv, &d.dv, &d.r, &d.m, &d.left})
+  for (std::int64_t* value : {&d.n, &d.h, &d.d, &d.p, &d.page, &d.kv, &d.dv, &d.r, &d.m, &d.left,
+                              &d.block})
     *value = in.integer();
-  d.sink = static_cast<int>(in.integer());
-  d.slopes = static_cast<int>(in.integer());
+  for (int* input : {&d.k_scales, &d.v_scales, &d.sink, &d.slopes}) *input = static_cast<int>(in.integer());
   d.scale = in.real();
   d.soft_cap = in.real();
   work.q = in.dtype();
-  work.pool = in.dtype();
+  d.pool = in.dtype();
+  d.ring = in.word() != 0;
   work.o = static_cast<int>(in.integer());
   return work;
 }
@@ -66,48 +109,61 @@ PagedWork from_constants(const KernelArgs& args) {
 // The rows of a pool for one kv head, wherever their pages lie.
 class Pool {
  public:
-  Pool(const PagedWork& work, const KernelArgs& args, std::size_t binding, std::int64_t features)
+  Pool(const PagedWork& work, const KernelArgs& args, std::size_t binding, int scales, std::int64_t features)
       : dims_(work.dims),
-        dtype_(work.pool),
         data_(args.at<const std::byte>(binding)),
+        scales_(scales < 0 ? nullptr : args.at<const float>(static_cast<std::size_t>(scales))),
         table_(args.at<const std::int32_t>(PagedAttentionDims::kPageTable)),
         features_(features),
-        stride_(dims_.kv * features) {}
+        row_bytes_(dims_.stored(features) * static_cast<std::int64_t>(hal::size_of(dims_.pool))) {}
 
-  hal::DType dtype() const { return dtype_; }
-  std::int64_t stride() const { return stride_; }  // elements from one key to the next within a page
-  // Calls f(key, count, first element) for the keys of [keys.begin, keys.end) page by page.
+  std::int64_t stride() const { return dims_.kv * features_; }  // features from one key to the next within a page
+  // Calls f(key, count, row of the first) for the keys of [keys.begin, keys.end) page by page.
   template <typename F>
   void each_run(std::int64_t r, std::int64_t kv, Range keys, F f) const {
     for (std::int64_t j = keys.begin; j < keys.end;) {
       const std::int64_t at = j % dims_.page, count = std::min(dims_.page - at, keys.end - j);
-      const std::int64_t page = dims_.page_of(table_[r * dims_.m + j / dims_.page]);
-      f(j, count, ((page * dims_.page + at) * dims_.kv + kv) * features_);
+      f(j, count, dims_.row_of(table_, r, j, kv));
       j += count;
     }
   }
   // Rows of f32, `into_stride` floats apart; `into` is the place of keys.begin.
   void gather(std::int64_t r, std::int64_t kv, Range keys, float* into, std::int64_t into_stride) const {
-    const auto size = static_cast<std::int64_t>(hal::size_of(dtype_));
     each_run(r, kv, keys, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
-      for (std::int64_t i = 0; i < count; ++i) {
-        float* row = into + (j + i - keys.begin) * into_stride;
-        const std::byte* from = data_ + (first + i * stride_) * size;
-        if (dtype_ == hal::DType::f32)
-          std::memcpy(row, from, static_cast<std::size_t>(features_) * sizeof(float));
-        else
-          widen(from, dtype_, features_, row);
-      }
+      for (std::int64_t i = 0; i < count; ++i)
+        load(first + i * dims_.kv, into + (j + i - keys.begin) * into_stride);
     });
   }
-  const float* floats(std::int64_t element) const { return reinterpret_cast<const float*>(data_) + element; }
+  const float* floats(std::int64_t row) const {
+    return reinterpret_cast<const float*>(data_) + row * features_;
+  }
 
  private:
+  void load(std::int64_t row, float* into) const {
+    const std::byte* from = data_ + row * row_bytes_;
+    switch (dims_.pool) {
+      case hal::DType::f32:
+        std::memcpy(into, from, static_cast<std::size_t>(row_bytes_));
+        break;
+      case hal::DType::i8:
+        HWY_DYNAMIC_DISPATCH(DequantizeInt8)
+        (reinterpret_cast<const std::int8_t*>(from), features_, scales_[row], into);
+        break;
+      case hal::DType::u8:
+        dequantize_nf4(nf4_weights(reinterpret_cast<const std::uint8_t*>(from),
+                                   scales_ + row * dims_.scales(features_), nullptr, features_, dims_.block),
+                       features_, into);
+        break;
+      default:
+        widen(from, dims_.pool, features_, into);
+    }
+  }
+
   const PagedAttentionDims& dims_;
-  hal::DType dtype_;
   const std::byte* data_;
+  const float* scales_;
   const std::int32_t* table_;
-  std::int64_t features_, stride_;
+  std::int64_t features_, row_bytes_;
 };
 
 // One block of queries of one kv head's group. Rows are the heads of the first query, then those of the second, and so on, so that
@@ -117,8 +173,8 @@ class PagedTile {
   PagedTile(const PagedWork& work, const KernelArgs& args)
       : work_(work),
         args_(args),
-        keys_(work, args, PagedAttentionDims::kKPool, work.dims.d),
-        values_(work, args, PagedAttentionDims::kVPool, work.dims.dv),
+        keys_(work, args, PagedAttentionDims::kKPool, work.dims.k_scales, work.dims.d),
+        values_(work, args, PagedAttentionDims::kVPool, work.dims.v_scales, work.dims.dv),
         depth_(hal::round_up(work.dims.dv, micro_tile().columns)) {
     const std::int64_t rows = work.block() * work.dims.group(), d = work.dims.d;
     const auto [queries, dense, transposed, values, scores, sums, row_max, row_sum, rescale] = thread_scratch(
@@ -165,7 +221,7 @@ class PagedTile {
   void load_keys(std::int64_t k0, Range shown) {
     const std::int64_t d = work_.dims.d;
     constexpr std::int64_t kWhole = 16;  // rows that are transposed at a time
-    if (keys_.dtype() == hal::DType::f32 && work_.dims.page % kWhole == 0) {
+    if (work_.dims.pool == hal::DType::f32 && work_.dims.page % kWhole == 0) {
       keys_.each_run(r_, kv_, shown, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
         transpose(keys_.floats(first), keys_.stride(), count, d, transposed_ + (j - k0), kTile);
       });
@@ -282,16 +338,21 @@ void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   }
 }
 
+// The inputs but for pools of integers, which the kernel reads whatever they hold.
+std::vector<kernels::TensorType> floats_alone(std::vector<kernels::TensorType> inputs) {
+  std::erase_if(inputs, [](const kernels::TensorType& type) { return hal::size_of(type.dtype) == 1; });
+  return inputs;
+}
+
 kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
-  std::string reason = refusal(call, true);
+  std::string reason = refusal({call.op, floats_alone(call.inputs), call.outputs, call.attrs}, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
   return kernels::Fit::yes({{"tile_k", kTile}});
 }
 
 void encode(const kernels::EncodeArgs& args) {
-  const PagedWork work{
-      kernels::paged_attention_dims(args.call), args.call.inputs[PagedAttentionDims::kQ].dtype,
-      args.call.inputs[PagedAttentionDims::kKPool].dtype, static_cast<int>(args.inputs.size())};
+  const PagedWork work{kernels::paged_attention_dims(args.call),
+                       args.call.inputs[PagedAttentionDims::kQ].dtype, static_cast<int>(args.inputs.size())};
   std::vector<hal::Binding> bindings;
   for (const hal::Binding& input : args.inputs) bindings.push_back(reads(input));
   bindings.push_back(writes(args.outputs[0]));
@@ -315,3 +376,4 @@ Ops paged_attention_ops() {
 }
 
 }  // namespace meshloom::backends::cpu
+#endif

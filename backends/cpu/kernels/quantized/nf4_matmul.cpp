@@ -10,6 +10,9 @@
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/ops.h"
 #include "backends/cpu/kernels/quantized/dequantize_nf4.h"
+#include "backends/cpu/kernels/quantized/max_abs.h"
+#include "backends/cpu/kernels/rows.h"
+#include "kernels/nf4_matmul/nf4.h"
 
 namespace meshloom::backends::cpu {
 namespace {
@@ -94,10 +97,41 @@ void encode_unpack(const kernels::EncodeArgs& args) {
     record(args, "nf4_unpack", items, {codes, scales, to}, constants);
 }
 
+// Bindings x, codes, scales. Items: rows.
+void run_pack(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  namespace nf4 = kernels::nf4;
+  ConstantReader constants(args);
+  const std::int64_t columns = constants.integer(), block = constants.integer();
+  const std::int64_t bytes = nf4::row_bytes(columns), blocks = nf4::blocks(columns, block);
+  RowsIn in(args, 0, constants.dtype());
+  for (std::int64_t r = begin; r < end; ++r) {
+    const float* x = in.row(r * columns, columns);
+    std::uint8_t* codes = args.at<std::uint8_t>(1) + r * bytes;
+    std::fill_n(codes, bytes, std::uint8_t{0});
+    for (std::int64_t b = 0; b < blocks; ++b) {
+      const std::int64_t first = b * block, last = std::min(first + block, columns);
+      const float scale = args.at(2)[r * blocks + b] = nf4::rounded_scale(max_abs(x + first, last - first));
+      for (std::int64_t c = first; c < last; ++c)
+        codes[c / 2] |= static_cast<std::uint8_t>(nf4::rounded_code(x[c], scale) << (c % 2 * 4));
+    }
+  }
+}
+
+kernels::Fit fit_pack(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
+
+void encode_pack(const kernels::EncodeArgs& args) {
+  const kernels::Nf4PackDims d = kernels::nf4_pack_dims(args.call);
+  record(args, "nf4_pack", d.rows,
+         {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
+         Constants().integer(d.columns).integer(d.block).dtype(args.call.inputs[0].dtype));
+}
+
 }  // namespace
 
 Ops nf4_matmul_ops() {
-  return {{{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}, {"nf4_unpack", run_unpack}},
+  return {{{"nf4_matmul_few_rows", run_nf4_matmul_few_rows},
+           {"nf4_unpack", run_unpack},
+           {"nf4_pack", run_pack}},
           {{"nf4_matmul",
             {{.name = "few_rows",
               .about = "few rows: every weight is read once and dequantized in registers, so memory "
@@ -111,7 +145,8 @@ Ops nf4_matmul_ops() {
               .low_precision = true,
               .row_exact = true}}},
            {"nf4_unpack",
-            {simd_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}}}};
+            {simd_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}},
+           {"nf4_pack", {low_precision_variant("a row at a time", fit_pack, encode_pack)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -139,6 +139,17 @@ void encode_unpack(const EncodeArgs& args) {
                 .items = d.rows * words});
 }
 
+void encode_pack(const EncodeArgs& args) {
+  const kernels::Nf4PackDims d = kernels::nf4_pack_dims(args.call);
+  const std::int64_t blocks = kernels::nf4::blocks(d.columns, d.block);
+  launch(args, {.kernel = "nf4_pack",
+                .bindings = {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
+                .constants = {hal::word(d.rows * blocks), hal::word(d.columns),
+                              hal::word(kernels::nf4::row_bytes(d.columns) / 4), hal::word(blocks),
+                              hal::word(d.block)},
+                .items = d.rows * blocks});
+}
+
 }  // namespace
 
 std::vector<kernels::OpVariants> nf4_matmul_ops() {
@@ -156,7 +167,8 @@ std::vector<kernels::OpVariants> nf4_matmul_ops() {
                          .fit = fit,
                          .encode = encode,
                          .alternatives = alternatives}}},
-      {"nf4_unpack", {simt_variant("eight weights per invocation", fit_any_dtype, encode_unpack)}}};
+      {"nf4_unpack", {simt_variant("eight weights per invocation", fit_any_dtype, encode_unpack)}},
+      {"nf4_pack", {simt_variant("a block per invocation", fit_any_dtype, encode_pack)}}};
 }
 
 }  // namespace meshloom::backends::simt

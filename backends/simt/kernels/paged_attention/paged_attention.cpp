@@ -5,6 +5,7 @@
 #include <array>
 #include <limits>
 #include <utility>
+#include <vector>
 
 #include "backends/simt/host/packs.h"
 
@@ -30,7 +31,7 @@ Shape shape_of(const PagedAttentionDims& d, const hal::DeviceInfo& target) {
 }
 
 std::int64_t shared_bytes(const PagedAttentionDims& d, const Shape& s, std::int64_t pack) {
-  return 4 * (s.heads * d.d + (s.heads + 1) * s.width * s.keys + s.heads * s.width + s.width * pack);
+  return 4 * (s.heads * d.d + (s.heads + 1) * s.width * s.keys + s.heads * s.width + s.width * pack + 16);
 }
 
 // Of one invocation, over all loops.
@@ -42,9 +43,26 @@ double iterations(const PagedAttentionDims& d, const Shape& s, std::int64_t pack
 
 bool needs_both(const PagedAttentionDims& d) { return d.sink >= 0 && d.slopes >= 0; }
 
+// The three inputs of integers, one behind another, where scales take their bindings.
+std::int64_t joined_words(const PagedAttentionDims& d) { return d.r * d.m + 2 * d.r + 1; }
+std::int64_t modifier_bytes(const PagedAttentionDims& d) { return needs_both(d) ? aligned(2 * d.h * 4) : 0; }
+
+// Pools of integers as floats, as many as there are codes: the kernel reads packs of their numbers.
+std::vector<kernels::TensorType> as_floats(const CallView& call, const PagedAttentionDims& d) {
+  std::vector<kernels::TensorType> inputs(call.inputs.begin(), call.inputs.end());
+  for (const auto& [pool, features] :
+       {std::pair{PagedAttentionDims::kKPool, d.d}, {PagedAttentionDims::kVPool, d.dv}})
+    if (d.k_scales >= 0)
+      inputs[pool] = {hal::DType::f32,
+                      {d.p, d.page, d.kv, d.stored(features) * (d.pool == hal::DType::u8 ? 2 : 1)}};
+  return inputs;
+}
+
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const PagedAttentionDims d = kernels::paged_attention_dims(call);
-  Fit found = fit_packs(call, target, std::array{d.d, d.dv}, HostForm::packs);
+  const std::vector<kernels::TensorType> inputs = as_floats(call, d);
+  Fit found = fit_packs({call.op, inputs, call.outputs, call.attrs}, target, std::array{d.d, d.dv},
+                        HostForm::packs);
   if (!found.ok) return found;
   const Shape shape = shape_of(d, target);
   const std::int64_t pack = found.params.at("pack");
@@ -54,7 +72,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported_iterations(target, iterations(d, shape, pack)); !reason.empty())
     return Fit::no(std::move(reason));
   found.params["tile_k"] = shape.width * shape.keys;
-  if (needs_both(d)) found.workspace_bytes = aligned(2 * d.h * 4);
+  found.workspace_bytes = modifier_bytes(d) + (d.k_scales >= 0 ? 4 * joined_words(d) : 0);
   return found;
 }
 
@@ -77,18 +95,37 @@ void encode(const EncodeArgs& args) {
     }
     args.commands.barrier();
   }
+  hal::Binding table = input(PagedAttentionDims::kPageTable), starts = input(PagedAttentionDims::kQueryStarts),
+               lengths = input(PagedAttentionDims::kLengths);
+  if (d.k_scales >= 0) {
+    hal::Binding joined = slice(args.workspace, modifier_bytes(d), 4 * joined_words(d));
+    hal::Binding into = writes(joined);
+    for (const hal::Binding& part : {table, starts, lengths}) {
+      into.bytes = part.bytes;
+      args.commands.copy(part, into, args.label);
+      into.offset += into.bytes;
+    }
+    args.commands.barrier();
+    table = reads(joined);
+    starts = input(d.k_scales), lengths = input(d.v_scales);
+  }
   const std::int64_t pack = args.choice.params.at("pack"), items = d.n * (d.h / shape.heads);
   std::vector<hal::Define> defines = pack_defines(args.call, pack);
   for (hal::Define& item :
        std::vector{dtype_define("Q_TYPE", args.call.inputs[PagedAttentionDims::kQ]),
-                   dtype_define("POOL_TYPE", args.call.inputs[PagedAttentionDims::kKPool]), define("D", d.d),
+                   dtype_define("POOL_TYPE",
+                                {d.k_scales >= 0 ? hal::DType::f32 : d.pool, {}}),
+                   define("CODES", d.pool == hal::DType::i8   ? 8
+                                   : d.pool == hal::DType::u8 ? 4
+                                                              : 0),
+                   define("D", d.d),
                    define("DV", d.dv), define("GROUP", d.group()), define("HEADS", shape.heads),
                    define("KEYS", shape.keys)})
     defines.push_back(std::move(item));
   const std::int64_t left = d.left < kernels::kUnlimited
                                 ? std::min<std::int64_t>(d.left, std::numeric_limits<std::int32_t>::max())
                                 : -1;
-  const std::int64_t present = (d.sink >= 0 ? 1 : 0) | (d.slopes >= 0 ? 2 : 0);
+  const std::int64_t present = (d.sink >= 0 ? 1 : 0) | (d.slopes >= 0 ? 2 : 0) | (d.ring ? 4 : 0);
   const auto words = [&](std::size_t index) { return reads(whole_words(args.inputs[index])); };
   launch(args,
          {.kernel = "paged_attention",
@@ -96,12 +133,12 @@ void encode(const EncodeArgs& args) {
           .width = static_cast<std::uint32_t>(shape.width),
           .groups = grid(items, 1),
           .bindings = {words(PagedAttentionDims::kQ), words(PagedAttentionDims::kKPool),
-                       words(PagedAttentionDims::kVPool), input(PagedAttentionDims::kPageTable),
-                       input(PagedAttentionDims::kQueryStarts), input(PagedAttentionDims::kLengths),
-                       modifiers, writes(whole_words(args.outputs[0]))},
+                       words(PagedAttentionDims::kVPool), table, starts, lengths, modifiers,
+                       writes(whole_words(args.outputs[0]))},
           .constants = {hal::word(d.n), hal::word(d.kv), hal::word(d.page), hal::word(d.p), hal::word(d.r),
                         hal::word(d.m), hal::word(left), hal::word(present),
-                        hal::word(static_cast<float>(d.scale)), hal::word(static_cast<float>(d.soft_cap))}});
+                        hal::word(static_cast<float>(d.scale)), hal::word(static_cast<float>(d.soft_cap)),
+                        hal::word(d.block)}});
 }
 
 }  // namespace

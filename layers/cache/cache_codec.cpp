@@ -1,0 +1,40 @@
+#include "layers/cache/cache_codec.h"
+
+#include "hal/dtype.h"
+#include "kernels/index_copy/index_copy.h"
+#include "layers/core/inference_step.h"
+
+namespace meshloom::layers {
+
+Tensor CacheCodec::write(Context& ctx, const std::string& name, kernels::DType dtype, Tensor x,
+                         const CacheRows& rows) {
+  const Tensor pool = ctx.cache(name, {dtype, {rows.blocks, rows.size, x.dim(1), x.dim(2)}}, rows.unit);
+  const Tensor next = kernels::index_copy(pool, x, rows.slots);
+  ctx.update_cache(pool, next);
+  return next;
+}
+
+void Plain::Config::fields(FieldVisitor& v) {
+  v("dtype", dtype,
+    {"The type of what is kept: that of the activations, or one of its own.",
+     one_of("activations", "f32", "bf16", "f16")});
+}
+
+std::unique_ptr<Module> Plain::Config::build(const Place& place) const {
+  return std::make_unique<Plain>(*this, place);
+}
+
+Plain::Plain(const Config& config, const Place& place) : CacheCodec(place), dtype_(config.dtype) {
+  if (dtype_ != "activations" && dtype_ != "f32" && dtype_ != "bf16" && dtype_ != "f16")
+    fail("dtype must be activations, f32, bf16 or f16", "'" + dtype_ + "'");
+}
+
+kernels::PagedRows Plain::keep(Context& ctx, const std::string& name, Tensor x, const CacheRows& rows) {
+  const kernels::DType dtype = dtype_ == "activations" ? ctx.get<InferenceStep>("InferenceStep").dtype
+                                                       : hal::dtype_from_string(dtype_);
+  return {.rows = write(ctx, name, dtype, x, rows)};
+}
+
+void add_cache_codec_classes(ClassTable& classes) { classes.add<Plain::Config>(); }
+
+}  // namespace meshloom::layers
