@@ -16,6 +16,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
+#include "trainer/cli/model_to_run.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/inference/draft_model.h"
@@ -126,8 +127,8 @@ constexpr std::int64_t kDraftTokens = 3;  // that --draft guesses by default; on
 // A smaller model that guesses for `model`, on the same device.
 std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& registries,
                                        const ServeCommandOptions& options, const EngineOptions& engine) {
-  refuse_hub_checkpoint(options.draft, "--draft");
-  const Checkpoint checkpoint = open_newest(options.draft, say_note);
+  const ModelToRun draft_run(options.draft, "--draft", registries);
+  const Checkpoint& checkpoint = draft_run.checkpoint();
   const TrainerConfig config =
       inference_recipe(checkpoint, {.hardware = options.inference.hardware}, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
@@ -160,14 +161,19 @@ std::string parts_of(const Checkpoint& checkpoint, const Registries& registries)
 
 void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
-  const Checkpoint checkpoint = open_newest(options.run, say_note);
+  if (is_model_to_import(options.run)) {
+    fmt::print("Importing {}\n", options.run);
+    std::fflush(stdout);
+  }
+  const ModelToRun run(options.run, "run", registries);
+  const Checkpoint& checkpoint = run.checkpoint();
   model.step = checkpoint.step;
   model.parts = parts_of(checkpoint, registries);
   model.config = inference_recipe(checkpoint, options.inference, registries);
   const TrainerConfig& config = model.config;
   if (config.input->source(config.sequence) > 0)
     throw Error("serve", "needs a model without an encoder", "one with an encoder");
-  fmt::print("Loading {} for {}\n", checkpoint.path, config.hardware);
+  fmt::print("Loading {} for {}\n", run.shown(), config.hardware);
   std::fflush(stdout);
   const TokenizerConfig& tokens = *config.input->tokenizer;
   model.tokenizer = tokens.make();
@@ -194,7 +200,8 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
                                           std::move(speculator));
   std::filesystem::path path(options.run);
   if (!path.has_filename()) path = path.parent_path();
-  served.name = std::filesystem::absolute(path).lexically_normal().filename().string();
+  path = std::filesystem::absolute(path).lexically_normal().filename();
+  served.name = (path.extension() == ".gguf" ? path.stem() : path).string();
   served.created = std::time(nullptr);
   served.engine = model.engine.get();
   served.tokenizer = &tokenizer;
@@ -242,7 +249,7 @@ void watch(const Registries& registries, const ServeCommandOptions& options, Loa
 }
 
 int serve(const Registries& registries, const ServeCommandOptions& options) {
-  refuse_hub_checkpoint(options.run, "run");
+  if (!is_model_to_import(options.run)) refuse_hub_checkpoint(options.run, "run");
   ApiServerOptions server_options;
   server_options.http.host = options.host;
   server_options.http.port = static_cast<std::uint16_t>(options.port);
@@ -250,9 +257,9 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   if (server_options.keys.empty() && !is_loopback(options.host))
     throw Error("--host", "must be a loopback address, such as 127.0.0.1, where --api-key-file is not given",
                 "'" + options.host + "'");
-  if (options.watch && is_checkpoint(options.run))
+  if (options.watch && (is_checkpoint(options.run) || is_model_to_import(options.run)))
     throw Error("--watch", "needs the directory of a run, which saves further checkpoints",
-                "one checkpoint, '" + options.run + "'");
+                "one checkpoint or model, '" + options.run + "'");
   Failure failure;
   server_options.note = say_note;
   server_options.lost = [&](const std::string& what) { failure.set(what); };
@@ -296,9 +303,10 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
   auto options = std::make_shared<ServeCommandOptions>();
   command
       ->add_option("run", options->run,
-                   "The directory of a run (its newest whole checkpoint) or of one checkpoint")
+                   "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
+                   "model's directory, or a GGUF file")
       ->required()
-      ->type_name("RUN");
+      ->type_name("RUN|DIR|FILE");
   command->add_option("--port", options->port, "The port to listen on; 0 = a free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();
