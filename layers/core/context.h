@@ -32,6 +32,7 @@ struct Record {
   Tensor rng_state;  // the input "rng_state"; none if no call draws random numbers
   std::vector<std::pair<Tensor, Tensor>> caches;  // see Context::cache: a cache and its next value
   std::map<std::string, Tensor> shared;           // see Context::shared
+  std::map<std::string, Tensor> step_inputs;      // see Context::step_input
 };
 
 class Context {
@@ -75,6 +76,10 @@ class Context {
   Tensor cache(const std::string& name, const kernels::TensorType& type);
   // Sets the value that a cache has in the next run; once per cache.
   void update_cache(Tensor cache, Tensor next);
+
+  // An input of a step of inference that some layers read beside those that every step has (InferenceStep): all calls that ask for
+  // the name get one tensor.
+  Tensor step_input(const std::string& name, const kernels::TensorType& type);
 
   // Reports a scalar (1) as PATH/name; once per name.
   void summary(const std::string& name, Tensor value);

@@ -56,7 +56,7 @@ struct Traced {
   kernels::ValueId logits = kernels::kNoValue;        // (B, S, V), or of trace_decode() (L, V). Not of a loss
   std::map<std::string, kernels::ValueId> summaries;  // path -> (1)
   // The inputs of trace_decode() by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), query_starts
-  // (R + 1), lengths (R), rows (L), all i32
+  // (R + 1), lengths (R), rows (L), all i32; and those that layers ask for (Context::step_input)
   std::map<std::string, kernels::ValueId> decode_inputs;
   // Non-parameter state, which starts as zeros: (input, output) of each update, also in program.donations.
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;

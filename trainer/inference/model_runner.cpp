@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hal/math.h"
+#include "layers/adapters/lora_slots.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_tensors.h"
@@ -76,8 +77,11 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
     program.names = {prefix + "tokens",     prefix + "positions",    prefix + "segments", prefix + "slots",
-                     prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows"};
+                     prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows",
+                     prefix + layers::LoraSlots::kInput};
+    if (!serving.plan.persistent_types.contains(program.names[kAdapters])) program.names[kAdapters].clear();
   }
+  lora_slots_ = lora_slots_of(serving.plan);
   session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
   // Caches start as zeros, whatever the device's memory held.
   std::set<std::string> parameters;
@@ -90,7 +94,7 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
 
 void ModelRunner::write(Program& program, const std::array<Ids, kInputs>& inputs) {
   for (std::size_t i = 0; i < kInputs; ++i) {
-    if (program.written[i] == inputs[i]) continue;
+    if (program.names[i].empty() || program.written[i] == inputs[i]) continue;
     program.written[i].clear();  // unknown until it is written
     session_->write(program.names[i], std::as_bytes(std::span(inputs[i])));
     program.written[i] = inputs[i];
@@ -116,6 +120,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
       inputs[kTokens].push_back(sequence.token(at));
       inputs[kPositions].push_back(static_cast<std::int32_t>(at));
       inputs[kSegments].push_back(1);
+      inputs[kAdapters].push_back(sequence.adapter);
       const Page page = sequence.pages[static_cast<std::size_t>(at / options_.page_size)];
       inputs[kSlots].push_back(
           static_cast<std::int32_t>(page * options_.page_size + at % options_.page_size));
@@ -138,7 +143,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   const auto sequences = static_cast<std::size_t>(options_.sequences);
   for (const Input input : {kTokens, kPositions, kSegments})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
-  inputs[kSlots].resize(static_cast<std::size_t>(tokens), -1);
+  for (const Input input : {kSlots, kAdapters}) inputs[input].resize(static_cast<std::size_t>(tokens), -1);
   inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
   inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());
   inputs[kLengths].resize(sequences, 0);

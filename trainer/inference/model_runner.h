@@ -16,6 +16,7 @@
 #include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/execute/session.h"
+#include "trainer/inference/lora_adapter.h"
 #include "trainer/inference/scheduler.h"
 
 namespace meshloom::trainer {
@@ -75,6 +76,13 @@ class ModelRunner {
   // the device has no timestamps.
   std::vector<double> time_calls(std::span<const Chunk> chunks);
 
+  // Room for adapters; without slots where the model has none.
+  const LoraSlotsOfPlan& lora_slots() const { return lora_slots_; }
+  // Fills a slot, whose tokens of a later run are those of the adapter. Throws Error where it does not fit.
+  void load_adapter(std::int32_t slot, const LoraAdapter& adapter) {
+    write_adapter(*session_, lora_slots_, slot, adapter);
+  }
+
   const Plan& plan() const { return session_->plan(); }
   // The program that computes so many tokens.
   ProgramKey program_of(std::int64_t tokens) const;
@@ -90,12 +98,13 @@ class ModelRunner {
     kQueryStarts,
     kLengths,
     kRows,
+    kAdapters,
     kInputs
   };
   struct Program {
     std::int64_t rows = 0;
     std::string logits;
-    std::array<std::string, kInputs> names;
+    std::array<std::string, kInputs> names;  // "" = the program has no such input
     std::array<Ids, kInputs> written;  // what the inputs hold
   };
   // A run with its inputs written.
@@ -110,6 +119,7 @@ class ModelRunner {
   ModelRunnerOptions options_;
   std::int64_t vocabulary_, table_width_;
   std::string batch_dependence_;
+  LoraSlotsOfPlan lora_slots_;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
   std::vector<float> logits_;
   std::unique_ptr<Session> session_;
