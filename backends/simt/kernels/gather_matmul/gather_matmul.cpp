@@ -29,11 +29,12 @@ void encode(const EncodeArgs& args) {
   defines.push_back(dtype_define("X_TYPE", args.call.inputs[0]));
   defines.push_back(dtype_define("W_TYPE", args.call.inputs[1]));
   defines.push_back(define("RESIDUAL", d.residual ? 1 : 0));
+  const auto words = [&](std::size_t index) { return reads(whole_words(args.inputs[index])); };
   launch_rows(args, d.m * d.n,
               {.kernel = "gather_matmul",
                .defines = std::move(defines),
-               .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
-                            reads(args.inputs[d.residual ? 3 : 0]), writes(args.outputs[0])},
+               .bindings = {words(0), words(1), reads(args.inputs[2]), words(d.residual ? 3 : 0),
+                            writes(whole_words(args.outputs[0]))},
                .constants = {hal::word(d.m * d.n), hal::word(d.n), hal::word(d.k), hal::word(d.s)}});
 }
 
