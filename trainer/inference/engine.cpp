@@ -273,7 +273,12 @@ std::vector<std::string> Engine::adapters() const {
 // Whether it loaded any.
 bool Engine::take_adapters() {
   bool any = false;
-  for (std::shared_ptr<Adapter>& adapter : std::exchange(loading_, {})) {
+  for (std::shared_ptr<Adapter>& each : std::exchange(loading_, {})) {
+    std::shared_ptr<Adapter> adapter = std::move(each);  // its slot is free at the end where nobody needs it any more
+    if (adapter.use_count() == 1) {
+      adapter->loaded({});
+      continue;
+    }
     const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const auto& each) { return each.expired(); });
     if (slot == slots_.end()) {
       loading_.push_back(std::move(adapter));
@@ -365,6 +370,8 @@ void Engine::compute() {
     }
     sequences.push_back(each.get());
   }
+  // Where all wait for a slot of requests that are not received yet.
+  if (sequences.empty()) return;
   const ScheduledStep step =
       schedule(sequences, pool_,
                {.tokens = options_.step_tokens, .rows = runner_.rows(), .sequences = options_.max_sequences});
