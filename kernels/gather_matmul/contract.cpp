@@ -13,7 +13,7 @@ enum Input : int { kX, kW, kIndices, kResidual };
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("gather_matmul", inputs, attrs);
-  rules.attributes({}, {"residual"});
+  rules.attributes({}, {"trans_b", "residual"});
   std::vector<std::string> names{"x", "w", "indices"};
   if (rules.flag("residual")) names.push_back("residual");
   rules.inputs(std::move(names));
@@ -22,8 +22,10 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   rules.dtype(kIndices, DType::i32);
   rules.rank(kX, 2, 2);
   rules.rank(kW, 3, 3);
-  const std::int64_t m = rules[kX].dim(0), n = rules[kW].dim(1);
-  rules.shape(kW, {rules[kW].dim(0), n, rules[kX].dim(1)});
+  const bool trans_b = rules.flag("trans_b");
+  const std::int64_t m = rules[kX].dim(0), k = rules[kX].dim(1), s = rules[kW].dim(0),
+                     n = rules[kW].dim(trans_b ? 1 : 2);
+  rules.shape(kW, trans_b ? Shape{s, n, k} : Shape{s, k, n});
   rules.shape(kIndices, {m});
   if (rules.flag("residual")) {
     rules.dtype(kResidual, rules[kX].dtype);
@@ -59,16 +61,18 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
       float& y = outputs[0].as<float>()[m * d.n + n];
       y = before;
       if (!chosen) continue;
-      const float* w = inputs[kW].as<float>() + (index * d.n + n) * d.k;
+      const float* w = inputs[kW].as<float>() + index * d.n * d.k + (d.trans_b ? n * d.k : n);
+      const std::int64_t step = d.trans_b ? 1 : d.n;
       double sum = 0;
-      for (std::int64_t k = 0; k < d.k; ++k) sum += static_cast<double>(x[k]) * static_cast<double>(w[k]);
+      for (std::int64_t k = 0; k < d.k; ++k) sum += static_cast<double>(x[k]) * static_cast<double>(w[k * step]);
       y = static_cast<float>(d.residual ? static_cast<double>(before) + sum : sum);
     }
   }
 }
 
 std::string partition(const CallView& call) {
-  return gather_matmul_dims(call).residual ? "m.,.n.,m,mn->mn" : "m.,.n.,m->mn";
+  const GatherMatmulDims d = gather_matmul_dims(call);
+  return std::string("m.,") + (d.trans_b ? ".n.,m" : "..n,m") + (d.residual ? ",mn" : "") + "->mn";
 }
 
 LowPrecision low_precision(const CallView& call) {
@@ -97,9 +101,13 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
   }
 }
 
-Case make(std::string name, std::int64_t m, std::int64_t s, std::int64_t n, std::int64_t k, bool residual,
-          bool slow = false, DType x = DType::f32, DType w = DType::f32) {
-  Case made{std::move(name), {{x, {m, k}}, {w, {s, n, k}}, {DType::i32, {m}}}, {}, slow};
+Case make(std::string name, std::int64_t m, std::int64_t s, std::int64_t n, std::int64_t k, bool trans_b,
+          bool residual, bool slow = false, DType x = DType::f32, DType w = DType::f32) {
+  Case made{std::move(name),
+            {{x, {m, k}}, {w, trans_b ? Shape{s, n, k} : Shape{s, k, n}}, {DType::i32, {m}}},
+            {},
+            slow};
+  if (trans_b) made.attrs.set("trans_b", true);
   if (residual) {
     made.attrs.set("residual", true);
     made.inputs.push_back({x, {m, n}});
@@ -108,24 +116,27 @@ Case make(std::string name, std::int64_t m, std::int64_t s, std::int64_t n, std:
 }
 
 std::vector<Case> cases() {
-  return {make("one", 1, 1, 1, 1, false),
-          make("one-residual", 1, 1, 1, 1, true),
-          make("tail", 13, 3, 37, 29, false),
-          make("tail-residual", 13, 3, 37, 29, true),
-          make("down", 5, 4, 16, 192, false),
-          make("up", 5, 4, 200, 16, true),
-          make("rank-1", 7, 2, 70, 1, true),
-          make("deep", 4, 2, 9, 1031, false),
-          make("many", 130, 9, 67, 8, true),
-          make("bf16-w", 9, 3, 40, 35, true, false, DType::f32, DType::bf16),
-          make("f16-w", 9, 3, 40, 35, false, false, DType::f32, DType::f16),
-          make("bf16", 9, 3, 48, 32, true, false, DType::bf16, DType::bf16),
-          make("bf16-f32-w", 9, 3, 47, 33, true, false, DType::bf16, DType::f32),
-          make("f16", 6, 2, 33, 40, true, false, DType::f16, DType::f16),
-          make("lora-down-8", 8, 8, 16, 576, false, true),
-          make("lora-up-8", 8, 8, 1536, 16, true, true),
-          make("lora-down-128", 128, 8, 16, 1536, false, true),
-          make("lora-up-128", 128, 8, 576, 16, true, true)};
+  return {make("one", 1, 1, 1, 1, false, false),
+          make("one-tb-residual", 1, 1, 1, 1, true, true),
+          make("tail", 13, 3, 37, 29, false, false),
+          make("tail-tb", 13, 3, 37, 29, true, false),
+          make("tail-residual", 13, 3, 37, 29, false, true),
+          make("tail-tb-residual", 13, 3, 37, 29, true, true),
+          make("down", 5, 4, 16, 192, true, false),
+          make("up", 5, 4, 200, 16, false, true),
+          make("rank-1", 7, 2, 70, 1, false, true),
+          make("deep", 4, 2, 9, 1031, false, false),
+          make("deep-tb", 4, 2, 9, 1031, true, false),
+          make("many", 130, 9, 67, 8, false, true),
+          make("bf16-w", 9, 3, 40, 35, false, true, false, DType::f32, DType::bf16),
+          make("f16-w-tb", 9, 3, 40, 35, true, false, false, DType::f32, DType::f16),
+          make("bf16", 9, 3, 48, 32, true, true, false, DType::bf16, DType::bf16),
+          make("bf16-f32-w", 9, 3, 47, 33, false, true, false, DType::bf16, DType::f32),
+          make("f16", 6, 2, 33, 40, false, true, false, DType::f16, DType::f16),
+          make("lora-down-8", 8, 8, 16, 576, true, false, true),
+          make("lora-up-8", 8, 8, 1536, 16, false, true, true),
+          make("lora-down-128", 128, 8, 16, 1536, true, false, true),
+          make("lora-up-128", 128, 8, 576, 16, false, true, true)};
 }
 
 Case random_case(const CaseSeed& seed) {
@@ -136,22 +147,24 @@ Case random_case(const CaseSeed& seed) {
   };
   const DType x = dtype(), w = dtype();
   const std::int64_t m = rng.extent(40), s = rng.integer(1, 9), n = rng.extent(150), k = rng.extent(130);
-  return make("random", m, s, n, k, rng.flip(), false, x, w);
+  return make("random", m, s, n, k, rng.flip(), rng.flip(), false, x, w);
 }
 
 }  // namespace
 
 GatherMatmulDims gather_matmul_dims(const CallView& call) {
   const TensorType &x = call.inputs[kX], &w = call.inputs[kW];
-  return {x.dim(0), w.dim(1), x.dim(1), w.dim(0), call.attrs.flag("residual")};
+  const bool trans_b = call.attrs.flag("trans_b");
+  return {x.dim(0), w.dim(trans_b ? 1 : 2), x.dim(1), w.dim(0), trans_b, call.attrs.flag("residual")};
 }
 
-Tensor gather_matmul(Tensor x, Tensor w, Tensor indices, Tensor residual) {
+Tensor gather_matmul(Tensor x, Tensor w, Tensor indices, const GatherMatmulOptions& options) {
   std::vector<Tensor> inputs{x, w, indices};
   Attrs attrs;
-  if (residual) {
+  if (options.trans_b) attrs.set("trans_b", true);
+  if (options.residual) {
     attrs.set("residual", true);
-    inputs.push_back(residual);
+    inputs.push_back(options.residual);
   }
   return x.builder->call1("gather_matmul", inputs, std::move(attrs));
 }

@@ -38,8 +38,8 @@ Tensor LoraSlots::adapt(Context& ctx, Tensor x, Tensor y) {
       return builder.input(whole, {step->dtype, std::move(shape)}, kernels::Role::cache);
     });
   };
-  const Tensor a = kept(kA, {slots_, rank_, dims_.input}), b = kept(kB, {slots_, dims_.output, rank_});
-  return kernels::gather_matmul(kernels::gather_matmul(x, a, slots), b, slots, y);
+  const Tensor a = kept(kA, {slots_, rank_, dims_.input}), b = kept(kB, {slots_, rank_, dims_.output});
+  return kernels::gather_matmul(kernels::gather_matmul(x, a, slots, {.trans_b = true}), b, slots, {.residual = y});
 }
 
 Merge LoraSlots::merge() const {

@@ -26,7 +26,8 @@ class LoraSlots : public Adapter {
 
   // The input of a step: i32 (N), the slot of each token, -1 = none.
   static constexpr const char* kInput = "adapters";
-  // Behind the path of the adapted layer: A of all slots (slots, rank, input) and B (slots, output, rank).
+  // Behind the path of the adapted layer: A of all slots (slots, rank, input) and the transposed B
+  // (slots, rank, output).
   static constexpr const char *kA = "lora_slots_a", *kB = "lora_slots_b";
 
  protected:

@@ -516,7 +516,7 @@ std::vector<Fault> faults() {
            std::replace(integers(inputs, 2), integers(inputs, 2) + call.rows(), std::int32_t{-1}, std::int32_t{0});
          }));
        }},
-      {"last_output_of_a_block", "gather_matmul", last_column(0, 64, 63)},
+      {"last_output_of_a_block", "gather_matmul", last_column(0, 8, 7)},
       {"tail_of_the_inner_dimension", "gather_matmul",
        [](Call& call) {
          if (call.view.inputs[0].dim(1) % 8 != 0) call.take(call.after(last_elements(0, 0)));

@@ -174,6 +174,10 @@ TEST_F(RowExact, ProductsWithAMatrixPerRowKeepTheBitsOfARow) {
                   {{dtype, {m, k}}, {dtype_of(rng, {DType::f32, DType::bf16}), {rng.integer(1, 5), n, k}}, {DType::i32, {m}}},
                   {}},
                  {0, 2}};
+    if (rng.flip())
+      call.test.attrs.set("trans_b", true);
+    else
+      std::swap(call.test.inputs[1].shape[1], call.test.inputs[1].shape[2]);
     if (rng.flip()) {
       call.test.attrs.set("residual", true);
       call.by_row.push_back(3);

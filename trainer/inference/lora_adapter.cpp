@@ -43,7 +43,7 @@ LoraSlotsOfPlan lora_slots_of(const Plan& plan) {
     const kernels::TensorType& b = plan.persistent_types.at(layers::join(path, layers::LoraSlots::kB));
     found.slots = a.dim(0);
     found.rank = a.dim(1);
-    found.layers[path] = {a.dim(2), b.dim(1)};
+    found.layers[path] = {a.dim(2), b.dim(2)};
     found.bytes += a.bytes() + b.bytes();
   }
   return found;
@@ -81,7 +81,9 @@ void write_adapter(Session& session, const LoraSlotsOfPlan& slots, std::int32_t 
       const LoraAdapter::Layer& layer = found->second;
       std::copy(layer.a.begin(), layer.a.end(), a.begin());
       for (std::int64_t o = 0; o < size.output; ++o)
-        std::copy_n(layer.b.begin() + o * layer.rank, layer.rank, b.begin() + o * slots.rank);
+        for (std::int64_t r = 0; r < layer.rank; ++r)
+          b[static_cast<std::size_t>(r * size.output + o)] =
+              layer.b[static_cast<std::size_t>(o * layer.rank + r)];
     }
     session.write_elements(layers::join(path, layers::LoraSlots::kA),
                            slot * static_cast<std::int64_t>(a.size()), a);

@@ -58,11 +58,50 @@ void GatherRow(std::int64_t n, std::int64_t k, const float* x, const typename Of
   for (; j < n; ++j) GatherDots<Of, 1>(k, x, w + j * k, out + j);
 }
 
-// n outputs of one row.
-void GatherProduct(std::int64_t n, std::int64_t k, const float* x, const void* w, hal::DType dtype,
+// out[j] = sum over k of x[k] w[k * stride + j], in the order of k. `out` has room for whole vectors.
+template <class Of>
+void GatherColumns(std::int64_t n, std::int64_t k, const float* x, const typename Of::T* w, std::int64_t stride,
                    float* out) {
+  const hn::CappedTag<float, 16> d;
+  using V = hn::Vec<decltype(d)>;
+  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
+  std::int64_t j = 0;
+  const auto columns = [&]<int COUNT>() HWY_ATTR {
+    for (; j + COUNT * lanes <= n; j += COUNT * lanes) {
+      V sums[COUNT];
+#pragma GCC unroll 4
+      for (int c = 0; c < COUNT; ++c) sums[c] = hn::Zero(d);
+      for (std::int64_t at = 0; at < k; ++at) {
+        const V left = hn::Set(d, x[at]);
+#pragma GCC unroll 4
+        for (int c = 0; c < COUNT; ++c)
+          sums[c] = hn::MulAdd(left, Of::load(d, w + at * stride + j + c * lanes), sums[c]);
+      }
+#pragma GCC unroll 4
+      for (int c = 0; c < COUNT; ++c) hn::StoreU(sums[c], d, out + j + c * lanes);
+    }
+  };
+  columns.template operator()<4>();
+  columns.template operator()<1>();
+  if (j == n) return;
+  V sum = hn::Zero(d);
+  HWY_ALIGN float right[16] = {};
+  for (std::int64_t at = 0; at < k; ++at) {
+    for (std::int64_t i = j; i < n; ++i) right[i - j] = Of::load_one(w[at * stride + i]);
+    sum = hn::MulAdd(hn::Set(d, x[at]), hn::Load(d, right), sum);
+  }
+  hn::StoreU(sum, d, out + j);
+}
+
+// n outputs of one row; `stride` is that of w (k, n), 0 = w is (n, k).
+void GatherProduct(std::int64_t n, std::int64_t k, const float* x, const void* w, hal::DType dtype,
+                   std::int64_t stride, float* out) {
   const auto run = [&]<hal::DType DTYPE>() {
-    GatherRow<Stored<DTYPE>>(n, k, x, static_cast<const typename Stored<DTYPE>::T*>(w), out);
+    const auto* of = static_cast<const typename Stored<DTYPE>::T*>(w);
+    if (stride > 0)
+      GatherColumns<Stored<DTYPE>>(n, k, x, of, stride, out);
+    else
+      GatherRow<Stored<DTYPE>>(n, k, x, of, out);
   };
   if (dtype == hal::DType::bf16) return run.template operator()<hal::DType::bf16>();
   if (dtype == hal::DType::f16) return run.template operator()<hal::DType::f16>();
@@ -81,13 +120,13 @@ HWY_EXPORT(GatherProduct);
 
 namespace {
 
-constexpr std::int64_t kBlock = 64;  // outputs of an item
+constexpr std::int64_t kBlock = 256;  // outputs of an item
 
 // Bindings x, w, indices, residual (or x again), y; an item is kBlock outputs of a row.
 void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer(), k = constants.integer(), s = constants.integer();
-  const bool has_residual = constants.integer() != 0;
+  const bool has_residual = constants.integer() != 0, trans_b = constants.integer() != 0;
   const hal::DType dtype = constants.dtype(), w_dtype = constants.dtype();
   const auto size = static_cast<std::int64_t>(hal::size_of(dtype)),
              w_size = static_cast<std::int64_t>(hal::size_of(w_dtype));
@@ -95,7 +134,7 @@ void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto* indices = args.at<const std::int32_t>(2);
   std::vector<float> wide(static_cast<std::size_t>(dtype == hal::DType::f32 ? 0 : k));
   std::int64_t widened = -1;  // the row that `wide` holds
-  float sums[kBlock], before[kBlock];
+  float sums[kBlock + 16], before[kBlock];
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t row = item / blocks, first = item % blocks * kBlock,
                        count = std::min(kBlock, n - first), index = indices[row];
@@ -118,7 +157,8 @@ void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
       x = wide.data();
     }
     HWY_DYNAMIC_DISPATCH(GatherProduct)
-    (count, k, x, args.at<const std::byte>(1) + (index * n + first) * k * w_size, w_dtype, sums);
+    (count, k, x, args.at<const std::byte>(1) + (index * n * k + first * (trans_b ? k : 1)) * w_size, w_dtype,
+     trans_b ? 0 : n, sums);
     if (residual) {
       widen(residual, dtype, count, before);
       for (std::int64_t j = 0; j < count; ++j) sums[j] += before[j];
@@ -137,6 +177,7 @@ void encode(const kernels::EncodeArgs& args) {
              .integer(d.k)
              .integer(d.s)
              .integer(d.residual ? 1 : 0)
+             .integer(d.trans_b ? 1 : 0)
              .dtype(args.call.inputs[0].dtype)
              .dtype(args.call.inputs[1].dtype));
 }

@@ -28,6 +28,7 @@ void encode(const EncodeArgs& args) {
   std::vector<hal::Define> defines = pack_defines(args.call, 1);
   defines.push_back(dtype_define("X_TYPE", args.call.inputs[0]));
   defines.push_back(dtype_define("W_TYPE", args.call.inputs[1]));
+  defines.push_back(define("TRANS_B", d.trans_b ? 1 : 0));
   defines.push_back(define("RESIDUAL", d.residual ? 1 : 0));
   const auto words = [&](std::size_t index) { return reads(whole_words(args.inputs[index])); };
   launch_rows(args, d.m * d.n,
