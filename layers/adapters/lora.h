@@ -27,6 +27,9 @@ class Lora : public Adapter {
 
   Lora(const Config& config, const Place& place);
   Merge merge() const override;
+  const Parameter& a() const { return a_; }
+  const Parameter& b() const { return b_; }
+  double scale() const { return scale_; }  // alpha / rank
 
  protected:
   Tensor adapt(Context& ctx, Tensor x, Tensor y) override;

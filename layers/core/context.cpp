@@ -114,6 +114,16 @@ void Context::update_cache(Tensor cache, Tensor next) {
   record_.caches.emplace_back(cache, next);
 }
 
+Tensor Context::step_input(const std::string& name, const kernels::TensorType& type) {
+  const auto found = record_.step_inputs.find(name);
+  if (found == record_.step_inputs.end())
+    return record_.step_inputs[name] = builder_.input(name, type, kernels::Role::input);
+  if (!(found->second.type() == type))
+    throw Error(display_path(path_), "the input '" + name + "' must be one of all layers",
+                to_string(type) + " beside " + to_string(found->second.type()));
+  return found->second;
+}
+
 void Context::summary(const std::string& name, Tensor value) {
   check_name(path_, name);
   if (value.type().elements() != 1)

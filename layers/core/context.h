@@ -42,6 +42,7 @@ struct Record {
   CacheBytes cache_bytes;
   std::map<std::int64_t, Tensor> sequence_slots;  // see Context::sequence_slots
   std::map<std::string, Tensor> shared;           // see Context::shared
+  std::map<std::string, Tensor> step_inputs;      // see Context::step_input
 };
 
 class Context {
@@ -88,6 +89,10 @@ class Context {
   Tensor sequence_slots(std::int64_t size, std::int64_t tokens);
   // Sets the value that a cache has in the next run; once per cache.
   void update_cache(Tensor cache, Tensor next);
+
+  // An input of a step of inference that some layers read beside those that every step has (InferenceStep): all calls that ask for
+  // the name get one tensor.
+  Tensor step_input(const std::string& name, const kernels::TensorType& type);
 
   // Reports a scalar (1) as PATH/name; once per name.
   void summary(const std::string& name, Tensor value);

@@ -228,6 +228,7 @@ Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const 
   ctx.put(Segments{segments});
   ctx.put(step);
   const Tensor logits = t.model->logits(ctx, of_tokens, wanted);
+  for (const auto& [name, input] : t.record.step_inputs) t.traced.decode_inputs[name] = input.id;
   t.traced.tokens = of_tokens.id;
   t.traced.logits = logits.id;
   t.builder.output(logits);

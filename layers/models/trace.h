@@ -58,7 +58,8 @@ struct Traced {
   kernels::ValueId logits = kernels::kNoValue;        // (B, S, V), or of trace_decode() (L, V). Not of a loss
   std::map<std::string, kernels::ValueId> summaries;  // path -> (1)
   // The inputs of trace_decode() by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), sequence_ids
-  // (R, 1), query_starts (R + 1), lengths (R), rows (L), and sequence_slots/SIZE (N) for each SIZE of cached_rows; all i32
+  // (R, 1), query_starts (R + 1), lengths (R), rows (L), and sequence_slots/SIZE (N) for each SIZE of cached_rows; all i32; and those that layers ask for
+  // (Context::step_input)
   std::map<std::string, kernels::ValueId> decode_inputs;
   std::set<std::int64_t> cached_rows;  // of one sequence, in caches that have rows for each (Context::sequence_slots)
   CacheBytes cache_bytes;

@@ -527,6 +527,25 @@ std::vector<Fault> faults() {
       {"last_row", "gather", last_row(0, 16, 1)},
       {"last_row", "scatter_add", last_row(0, 16, 15)},
 
+      {"matrix_of_the_row_before", "gather_matmul",
+       [](Call& call) {
+         call.take(call.after([&](Tensors& inputs) {
+           std::int32_t* indices = integers(inputs, 2);
+           for (Int m = call.rows() - 1; m > 0; --m) indices[m] = indices[m - 1];
+         }));
+       }},
+      {"a_row_of_no_matrix_has_the_first", "gather_matmul",
+       [](Call& call) {
+         call.take(call.after([&](Tensors& inputs) {
+           std::replace(integers(inputs, 2), integers(inputs, 2) + call.rows(), std::int32_t{-1}, std::int32_t{0});
+         }));
+       }},
+      {"last_output_of_a_block", "gather_matmul", last_column(0, 8, 7)},
+      {"tail_of_the_inner_dimension", "gather_matmul",
+       [](Call& call) {
+         if (call.view.inputs[0].dim(1) % 8 != 0) call.take(call.after(last_elements(0, 0)));
+       }},
+
       {"last_row_of_a_group", "grouped_matmul", group_row},
       {"group_behind_an_empty_one", "grouped_matmul", group_behind_empty},
       {"last_row_of_a_group", "grouped_outer", group_outer_tail},

@@ -35,6 +35,10 @@ HostTensor random(const kernels::TensorType& type, std::uint64_t seed) {
     for (std::byte& byte : result.data) byte = static_cast<std::byte>(rng.integer(0, 255));
     return result;
   }
+  if (type.dtype == DType::i32) {  // indices
+    kernels::fill_integers({type, result.data.data()}, seed, -1, 5);
+    return result;
+  }
   kernels::fill_uniform({wide.type, wide.data.data()}, seed, -1, 1);
   kernels::narrow(wide, {result.type, result.data.data()});
   return result;
@@ -163,6 +167,30 @@ TEST_F(RowExact, ProductsOfOtherVariantsDoNot) {
     differs = !holds(matmul(rng), mixed, static_cast<std::uint64_t>(i));
   }
   EXPECT_TRUE(differs);
+}
+
+TEST_F(RowExact, ProductsWithAMatrixPerRowKeepTheBitsOfARow) {
+  for (int i = 0; i < fuzz_rounds(30); ++i) {
+    kernels::Rng rng(static_cast<std::uint64_t>(i));
+    const std::int64_t m = rng.integer(1, 40), n = rng.extent(150), k = rng.extent(300);
+    const DType dtype = dtype_of(rng, {DType::f32, DType::bf16, DType::f16});
+    RowCall call{"gather_matmul",
+                 {"",
+                  {{dtype, {m, k}}, {dtype_of(rng, {DType::f32, DType::bf16}), {rng.integer(1, 5), n, k}}, {DType::i32, {m}}},
+                  {}},
+                 {0, 2}};
+    if (rng.flip())
+      call.test.attrs.set("trans_b", true);
+    else
+      std::swap(call.test.inputs[1].shape[1], call.test.inputs[1].shape[2]);
+    if (rng.flip()) {
+      call.test.attrs.set("residual", true);
+      call.by_row.push_back(3);
+      call.test.inputs.push_back({dtype, {m, n}});
+    }
+    ASSERT_FALSE(promised("gather_matmul").empty());
+    ASSERT_TRUE(holds(call, promised("gather_matmul"), static_cast<std::uint64_t>(i))) << i;
+  }
 }
 
 TEST_F(RowExact, NormsKeepTheBitsOfARow) {

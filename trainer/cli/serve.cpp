@@ -21,8 +21,10 @@
 #include "trainer/data/text/hub_name.h"
 #include "trainer/inference/draft_model.h"
 #include "trainer/inference/engine.h"
+#include "trainer/interop/lora_files.h"
 #include "trainer/io/file.h"
 #include "trainer/run/stop.h"
+#include "trainer/serve/adapter_loader.h"
 #include "trainer/serve/api_server.h"
 
 namespace meshloom::trainer {
@@ -36,6 +38,8 @@ struct ServeCommandOptions {
   std::string run, host = "127.0.0.1", key_file, draft;
   std::int64_t port = 8080;
   bool watch = false;
+  std::vector<std::string> adapters;  // NAME=DIR
+  std::int64_t max_loras = 0, max_lora_rank = 16;
   EngineOptions engine;
   InferenceOptions inference;
 };
@@ -119,6 +123,8 @@ struct LoadedModel {
   std::unique_ptr<ChatFormat> chat;
   std::unique_ptr<hal::Device> device;
   std::unique_ptr<Engine> engine;
+  std::unique_ptr<layers::Config> recipe_model;  // as the checkpoint's recipe has it
+  std::unique_ptr<AdapterLoader> adapters;       // none = there are no slots
   ServedModel served;
 };
 
@@ -159,6 +165,44 @@ std::string parts_of(const Checkpoint& checkpoint, const Registries& registries)
   return layers::config_text(*recipe.model, 0) + layers::config_text(*recipe.input->tokenizer, 0);
 }
 
+// Names and directories of --adapter.
+std::vector<std::pair<std::string, std::string>> adapters_of(const ServeCommandOptions& options) {
+  std::vector<std::pair<std::string, std::string>> adapters;
+  for (const std::string& adapter : options.adapters) {
+    const std::size_t equals = adapter.find('=');
+    if (equals == std::string::npos || equals == 0 || equals + 1 == adapter.size())
+      throw Error("--adapter", "must be NAME=DIR", "'" + adapter + "'");
+    adapters.emplace_back(adapter.substr(0, equals), adapter.substr(equals + 1));
+  }
+  return adapters;
+}
+
+// Those of the command line are there when the engine begins.
+void load_adapters(LoadedModel& model, const Checkpoint& checkpoint, const Registries& registries,
+                   const ServeCommandOptions& options,
+                   const std::vector<std::pair<std::string, std::string>>& adapters) {
+  model.recipe_model = recipe_of(checkpoint, registries.classes).model->clone();
+  const auto read = [&model, &registries](const std::string& directory) {
+    return read_lora(directory, *model.recipe_model, model.config.sequence, model.engine->lora_slots(),
+                     registries.catalog, registries.classes, say_note);
+  };
+  const auto failed = [](const std::string& error) {
+    if (!error.empty()) say_note("an adapter was not loaded: " + error);
+  };
+  for (const auto& [name, directory] : adapters) {
+    if (name == model.served.name) throw Error("--adapter", "must not have the name of the model", "'" + name + "'");
+    model.engine->load_adapter(name, std::make_shared<const LoraAdapter>(read(directory)), false, failed);
+    fmt::print("Adapter {} from {}\n", name, directory);
+  }
+  if (options.max_loras == 0) return;
+  model.adapters = std::make_unique<AdapterLoader>(*model.engine, read);
+  model.served.load_adapter = [&loader = *model.adapters](const std::string& name, const std::string& directory,
+                                                          bool replace, AdapterLoader::Done done) {
+    loader.load(name, directory, replace, std::move(done));
+  };
+  model.served.unload_adapter = [&engine = *model.engine](const std::string& name) { engine.unload_adapter(name); };
+}
+
 void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
   const auto begun = std::chrono::steady_clock::now();
   if (is_model_to_import(options.run)) {
@@ -170,6 +214,13 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   model.step = checkpoint.step;
   model.parts = parts_of(checkpoint, registries);
   model.config = inference_recipe(checkpoint, options.inference, registries);
+  const std::vector<std::pair<std::string, std::string>> adapters = adapters_of(options);
+  const std::int64_t slots =
+      options.max_loras > 0 ? options.max_loras : static_cast<std::int64_t>(adapters.size());
+  if (static_cast<std::int64_t>(adapters.size()) > slots)
+    throw Error("--max-loras", "must be room for every --adapter, of which there are " + std::to_string(adapters.size()),
+                std::to_string(slots));
+  if (slots > 0) add_lora_slots(model.config, slots, options.max_lora_rank, registries.classes);
   const TrainerConfig& config = model.config;
   if (config.input->source(config.sequence) > 0)
     throw Error("serve", "needs a model without an encoder", "one with an encoder");
@@ -204,6 +255,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   served.name = (path.extension() == ".gguf" ? path.stem() : path).string();
   served.created = std::time(nullptr);
   served.engine = model.engine.get();
+  if (slots > 0) load_adapters(model, checkpoint, registries, options, adapters);
   served.tokenizer = &tokenizer;
   served.encode = [&](std::string_view text) { return config.input->begin(tokenizer, text).tokens; };
   served.chat = model.chat.get();
@@ -289,6 +341,7 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   if (watching.joinable()) watching.join();
   server.shut_down();
   io.join();
+  model.adapters.reset();
   stop.request_stop();
   if (engine.joinable()) engine.join();
   if (!failure.failed()) return 0;
@@ -331,16 +384,32 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
                       "the text in front of them",
                       kDraftTokens))
       ->type_name("RUN");
+  command
+      ->add_option("--adapter", options->adapters,
+                   "A LoRA adapter, NAME=DIR, which requests choose by the model NAME: a directory that PEFT saved, or a "
+                   "run that trained Lora adapters. May be given several times")
+      ->type_name("NAME=DIR");
+  command
+      ->add_option("--max-loras", options->max_loras,
+                   "Adapters that there is room for; clients may load and unload them. Without it only those of "
+                   "--adapter are served")
+      ->check(integer_from(1));
+  command
+      ->add_option("--max-lora-rank", options->max_lora_rank,
+                   "The largest rank of an adapter; the slots of all adapters have room for it")
+      ->check(integer_from(1))
+      ->capture_default_str();
   command->add_flag("!--no-prefix-cache", options->engine.prefix_cache,
                     "Compute every prompt whole, also where another began alike");
   options->inference.add_to(*command);
   command->footer(
       "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "
-      "/detokenize.\n"
+      "/detokenize; with --max-loras POST /v1/load_lora_adapter, /v1/unload_lora_adapter.\n"
       "INT and TERM let running requests end, for 30 seconds at most, and exit with 0; a second one ends the "
       "program at once.\n"
       "Examples:\n  meshloom serve run\n"
       "  meshloom serve tuned --port 8000 --max-length 512 --max-sequences 8\n"
+      "  meshloom serve base --adapter sql=peft/sql --adapter chat=tuned --max-loras 8\n"
       "  meshloom serve tuned --host 0.0.0.0 --api-key-file keys.txt --device cpu");
   command->callback([=, &action] { action = [=] { return serve(registries, *options); }; });
 }

@@ -350,6 +350,27 @@ void Session::write(const std::string& name, std::span<const std::byte> data) {
   if (const Placement* place = on_host(name)) device_.host()->write(host_buffer(*place), place->offset, data);
 }
 
+void Session::write_elements(const std::string& name, std::int64_t first, std::span<const float> data) {
+  const std::string where = "session, value '" + name + "'";
+  const Placement* place = on_device(name);
+  if (!place || on_host(name) || plan_.mesh.ranks() > 1)
+    throw hal::Error(where, "must be whole on the device for some of its elements to be written");
+  const kernels::TensorType& type = plan_.persistent_types.at(name);
+  const auto size = static_cast<std::int64_t>(hal::size_of(type.dtype)),
+             count = static_cast<std::int64_t>(data.size());
+  if (!hal::is_float(type.dtype) || first < 0 || count > type.elements() - first)
+    throw hal::Error(where, "is " + kernels::to_string(type),
+                     std::to_string(count) + " floats from element " + std::to_string(first) + " on");
+  std::span<const std::byte> bytes = std::as_bytes(data);
+  std::vector<std::byte> stored;
+  if (type.dtype != kernels::DType::f32) {
+    stored.resize(bytes.size() / 2);
+    hal::narrow(type.dtype, bytes, stored);
+    bytes = stored;
+  }
+  device_.write(buffer(*place), place->offset + first * size, bytes);
+}
+
 void Session::read(const std::string& name, std::span<std::byte> data) {
   if (is_whole(plan_, name, data.size())) return gather(name, data);
   std::vector<std::byte> stored;

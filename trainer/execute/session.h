@@ -45,6 +45,8 @@ class Session {
   // Copy a persistent value, by its name; `data` and `into` must have its size, or for one that is stored in 16-bit floats that of
   // f32, from or to which it is converted. A value that is on both sides is written to both and read from the device. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
+  // Copies elements of a value that is whole on the device, from `first` on; `data` is f32 for one that is stored in 16-bit floats.
+  void write_elements(const std::string& name, std::int64_t first, std::span<const float> data);
   // Of a value that is divided among ranks, data of the size of the whole is cut to this rank's part, and `data` of that size
   // receives the parts of all ranks: rank 0 calls it, and the others send().
   void read(const std::string& name, std::span<std::byte> data);

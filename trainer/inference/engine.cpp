@@ -7,11 +7,22 @@
 #include <utility>
 
 #include "hal/math.h"
+#include "hal/suggest.h"
 #include "trainer/inference/prompt_lookup.h"
 #include "trainer/inference/token_score.h"
 
 namespace meshloom::trainer {
 namespace {
+
+constexpr std::size_t kMaxName = 256;  // bytes of an adapter's name
+
+template <typename Adapters>
+UnknownAdapter unknown_adapter(const std::string& name, const Adapters& adapters) {
+  std::vector<std::string> names;
+  for (const auto& [known, unused] : adapters) names.push_back(known);
+  return UnknownAdapter("adapter", "must be one that is loaded (" + (names.empty() ? "none" : hal::join(names)) + ")",
+                        "'" + name + "'");
+}
 
 EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
   constexpr std::int64_t kMost =
@@ -77,7 +88,8 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::D
       runner_(config, runner_options(options_, config), device, catalog, weights),
       no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone" : ""),
       speculator_(std::move(speculator)),
-      pool_(pages_of(options_, runner_), options_.page_size, options_.prefix_cache && no_prefix_cache_.empty()) {
+      pool_(pages_of(options_, runner_), options_.page_size, options_.prefix_cache && no_prefix_cache_.empty()),
+      slots_(static_cast<std::size_t>(runner_.lora_slots().slots)) {
   max_length_ = std::min(max_length_, pool_.size() * pool_.page_size());
   if (options_.draft_tokens == 0)
     speculator_.reset();
@@ -89,6 +101,7 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::D
 Engine::~Engine() {
   receive();
   while (!active_.empty()) finish(*active_.back(), FinishReason::cancelled);
+  for (const auto& adapter : loading_) adapter->loaded("the engine has ended");
 }
 
 void Engine::check(const Request& request) const {
@@ -122,7 +135,14 @@ RequestId Engine::submit(Request request) {
   if (unfinished_ >= most)
     throw EngineBusy("engine", "at most " + std::to_string(most) + " requests run and wait",
                      std::to_string(unfinished_));
+  std::shared_ptr<const Adapter> with;
+  if (!request.adapter.empty()) {
+    const auto found = adapters_.find(request.adapter);
+    if (found == adapters_.end()) throw unknown_adapter(request.adapter, adapters_);
+    with = found->second;
+  }
   submitted_.push_back(std::make_unique<Active>(last_ + 1, std::move(request)));
+  submitted_.back()->with = std::move(with);
   ++unfinished_;
   ++published_.waiting;
   wake_.notify_all();
@@ -147,6 +167,7 @@ void Engine::publish() {
   counts_.pages_in_use = pool_.in_use();
   const std::lock_guard lock(mutex_);
   counts_.waiting = static_cast<std::int64_t>(active_.size() + submitted_.size()) - counts_.running;
+  counts_.adapters = static_cast<std::int64_t>(adapters_.size());
   published_ = counts_;
   unfinished_ = counts_.running + counts_.waiting;
 }
@@ -170,6 +191,8 @@ void Engine::receive() {
     submitted_.clear();
     cancelled.swap(cancelled_);
     if (new_weights_) weights_ = std::move(new_weights_);
+    std::move(new_adapters_.begin(), new_adapters_.end(), std::back_inserter(loading_));
+    new_adapters_.clear();
   }
   const auto end_where = [&](FinishReason reason, const auto& ends) {
     std::vector<Active*> ending;
@@ -210,9 +233,87 @@ bool Engine::take_weights() {
   return true;
 }
 
+void Engine::load_adapter(const std::string& name, std::shared_ptr<const LoraAdapter> adapter, bool replace,
+                          std::function<void(const std::string& error)> loaded) {
+  const LoraSlotsOfPlan& slots = runner_.lora_slots();
+  const std::string where = "adapter '" + name + "'";
+  if (slots.slots == 0) throw Error(where, "needs a model with slots for adapters", "none");
+  if (name.empty() || name.size() > kMaxName ||
+      std::any_of(name.begin(), name.end(), [](char c) { return c <= 32 || c >= 127; }))
+    throw Error("adapter", "the name must be of 1 to " + std::to_string(kMaxName) +
+                               " printable ASCII characters without spaces",
+                std::to_string(name.size()) + " bytes");
+  check_fits(*adapter, slots, where);
+  auto made = std::make_shared<Adapter>();
+  made->weights = std::move(adapter);
+  made->loaded = loaded ? std::move(loaded) : [](const std::string&) {};
+  const std::lock_guard lock(mutex_);
+  if (!lost_.empty()) throw hal::DeviceLost("engine", "must be able to compute", lost_);
+  if (adapters_.contains(name)) {
+    if (!replace) throw Error(where, "must be the name of no adapter that is loaded");
+  } else if (static_cast<std::int64_t>(adapters_.size()) >= slots.slots) {
+    throw Error(where,
+                "there must be a free slot of " + std::to_string(slots.slots) +
+                    "; unload an adapter, or serve with more (--max-loras)",
+                "none");
+  }
+  adapters_[name] = made;
+  new_adapters_.push_back(std::move(made));
+  published_.adapters = static_cast<std::int64_t>(adapters_.size());
+  wake_.notify_all();
+}
+
+void Engine::unload_adapter(const std::string& name) {
+  const std::lock_guard lock(mutex_);
+  const auto found = adapters_.find(name);
+  if (found == adapters_.end()) throw unknown_adapter(name, adapters_);
+  adapters_.erase(found);
+  published_.adapters = static_cast<std::int64_t>(adapters_.size());
+}
+
+std::vector<std::string> Engine::adapters() const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, unused] : adapters_) names.push_back(name);
+  return names;
+}
+
+// Whether it loaded any.
+bool Engine::take_adapters() {
+  bool any = false;
+  for (std::shared_ptr<Adapter>& each : std::exchange(loading_, {})) {
+    std::shared_ptr<Adapter> adapter = std::move(each);  // its slot is free at the end where nobody needs it any more
+    if (adapter.use_count() == 1) {
+      adapter->loaded({});
+      continue;
+    }
+    const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const auto& each) { return each.expired(); });
+    if (slot == slots_.end()) {
+      loading_.push_back(std::move(adapter));
+      continue;
+    }
+    const auto index = static_cast<std::int32_t>(slot - slots_.begin());
+    std::string failed;
+    try {
+      runner_.load_adapter(index, *adapter->weights);
+      adapter->slot = index;
+      adapter->root = pool_.new_root();
+      *slot = adapter;
+    } catch (const std::exception& error) {
+      failed = error.what();
+    }
+    adapter->weights.reset();
+    any = true;
+    if (!failed.empty()) lose(failed);  // only the device can fail here
+    std::exchange(adapter->loaded, {})(failed);
+  }
+  return any;
+}
+
 bool Engine::step() {
   receive();
-  const bool updated = take_weights();
+  bool updated = take_weights();
+  updated = take_adapters() || updated;
   if (active_.empty()) {
     if (updated) publish();
     return updated;
@@ -253,7 +354,10 @@ void Engine::lose(const std::string& what) {
     lost_ = what;
     std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
     submitted_.clear();
+    std::move(new_adapters_.begin(), new_adapters_.end(), std::back_inserter(loading_));
+    new_adapters_.clear();
   }
+  for (const auto& adapter : std::exchange(loading_, {})) adapter->loaded(what);
   while (!active_.empty()) finish(*active_.front(), FinishReason::error, what);
 }
 
@@ -266,8 +370,16 @@ void Engine::compute() {
     // Texts need no guesses to go on.
   }
   std::vector<Sequence*> sequences;
-  for (const auto& each : active_)
-    if (!weights_ || each->began) sequences.push_back(each.get());
+  for (const auto& each : active_) {
+    if ((weights_ && !each->began) || (each->with && each->with->slot < 0)) continue;
+    if (each->with) {
+      each->adapter = each->with->slot;
+      each->root = each->with->root;
+    }
+    sequences.push_back(each.get());
+  }
+  // Where all wait for a slot of requests that are not received yet.
+  if (sequences.empty()) return;
   const ScheduledStep step =
       schedule(sequences, pool_,
                {.tokens = options_.step_tokens, .rows = runner_.rows(), .sequences = options_.max_sequences});
@@ -385,7 +497,8 @@ void Engine::keep_pages(Active& active) {
     Page& page = active.pages[index];
     page = pool_.keep(page, index == 0 ? kNoPage : active.pages[index - 1],
                       std::span(active.tokens)
-                          .subspan(index * static_cast<std::size_t>(size), static_cast<std::size_t>(size)));
+                          .subspan(index * static_cast<std::size_t>(size), static_cast<std::size_t>(size)),
+                      active.root);
   }
 }
 
@@ -393,7 +506,7 @@ void Engine::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     if (step()) continue;
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, stop, [&] { return !submitted_.empty() || !cancelled_.empty() || new_weights_; });
+    wake_.wait(lock, stop, [&] { return !submitted_.empty() || !cancelled_.empty() || new_weights_ || !new_adapters_.empty(); });
   }
 }
 

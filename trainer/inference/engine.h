@@ -11,6 +11,8 @@
 #include <chrono>
 #include <condition_variable>
 #include <cstdint>
+#include <functional>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -23,6 +25,7 @@
 #include "kernels/core/catalog.h"
 #include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/config/trainer_config.h"
+#include "trainer/inference/lora_adapter.h"
 #include "trainer/inference/model_runner.h"
 #include "trainer/inference/page_pool.h"
 #include "trainer/inference/request.h"
@@ -69,6 +72,18 @@ class Engine : public EngineClient {
   // reading fails nothing can be computed any more. From any thread; a later call takes the place of one that still waits.
   void set_weights(std::shared_ptr<const StoredTensors> weights);
 
+  // Loads an adapter into a slot of the recipe (layers/adapters/lora_slots.h) between two steps. Requests that are submitted from now on
+  // can name it, and wait for it. `loaded` hears once that it is there, or why not, from the engine's thread. With `replace` it
+  // takes the place of one of that name: requests from before go on with the old one, which keeps its slot until they have ended, and
+  // where no other slot is free the new one waits for that. Throws Error for an adapter that does not fit, an invalid name or one that is
+  // taken, and where all slots have names. From any thread.
+  void load_adapter(const std::string& name, std::shared_ptr<const LoraAdapter> adapter, bool replace = false,
+                    std::function<void(const std::string& error)> loaded = {});
+  // New requests cannot name it any more; those from before go on with it, and then its slot is free. Throws UnknownAdapter.
+  void unload_adapter(const std::string& name);
+  std::vector<std::string> adapters() const override;
+  const LoraSlotsOfPlan& lora_slots() const { return runner_.lora_slots(); }
+
   RequestId submit(Request request) override;
   void cancel(RequestId id) override;
   EngineCounters counters() const override;
@@ -81,10 +96,18 @@ class Engine : public EngineClient {
   const std::string& batch_dependence() const { return runner_.batch_dependence(); }
 
  private:
+  // One version of an adapter, which lives as long as its name or a request needs it. Its slot is of the thread that steps.
+  struct Adapter {
+    std::shared_ptr<const LoraAdapter> weights;  // until they are in the slot
+    std::function<void(const std::string& error)> loaded;
+    std::int32_t slot = -1;  // -1 = not loaded yet
+    PagePool::Root root = 0;
+  };
   // A request that has not ended.
   struct Active : Sequence {
     explicit Active(RequestId id, Request request);
     Request request;
+    std::shared_ptr<const Adapter> with;  // nullptr = the model alone
     Usage usage;
     std::vector<TokenScore> scores;  // of the prompt
     DraftLength draft_length;
@@ -97,6 +120,7 @@ class Engine : public EngineClient {
   void receive();
   void compute();
   bool take_weights();
+  bool take_adapters();
   void propose();
   void lose(const std::string& what);
   void advance(Active& active, const Chunk& chunk, std::span<const float> logits);
@@ -116,12 +140,16 @@ class Engine : public EngineClient {
   std::vector<std::unique_ptr<Active>> active_;  // waiting and running
   EngineCounters counts_;
   std::shared_ptr<const StoredTensors> weights_;  // to be read when nothing runs
+  std::vector<std::weak_ptr<const Adapter>> slots_;  // expired = free
+  std::vector<std::shared_ptr<Adapter>> loading_;    // that wait for a slot
 
   mutable std::mutex mutex_;
   std::condition_variable_any wake_;
   std::vector<std::unique_ptr<Active>> submitted_;  // since the last step
   std::vector<RequestId> cancelled_;
   std::shared_ptr<const StoredTensors> new_weights_;
+  std::map<std::string, std::shared_ptr<Adapter>> adapters_;
+  std::vector<std::shared_ptr<Adapter>> new_adapters_;
   EngineCounters published_;
   std::int64_t unfinished_ = 0;  // requests
   RequestId last_ = 0;

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "hal/math.h"
+#include "layers/adapters/lora_slots.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/model_tensors.h"
@@ -87,12 +88,14 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
     for (const char* name : {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths",
-                             "sequence_ids", "rows"})
+                             "sequence_ids", "rows", layers::LoraSlots::kInput})
       program.names.push_back(prefix + name);
+    if (!serving.plan.persistent_types.contains(program.names[kAdapters])) program.names[kAdapters].clear();
     for (const std::int64_t size : cached_rows_)
       program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
     program.written.resize(program.names.size());
   }
+  lora_slots_ = lora_slots_of(serving.plan);
   session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
   // Caches start as zeros, whatever the device's memory held.
   std::set<std::string> parameters;
@@ -105,7 +108,7 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
 
 void ModelRunner::write(Program& program, const std::vector<Ids>& inputs) {
   for (std::size_t i = 0; i < inputs.size(); ++i) {
-    if (program.written[i] == inputs[i]) continue;
+    if (program.names[i].empty() || program.written[i] == inputs[i]) continue;
     program.written[i].clear();  // unknown until it is written
     session_->write(program.names[i], std::as_bytes(std::span(inputs[i])));
     program.written[i] = inputs[i];
@@ -131,6 +134,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
       inputs[kTokens].push_back(sequence.token(at));
       inputs[kPositions].push_back(static_cast<std::int32_t>(at));
       inputs[kSegments].push_back(1);
+      inputs[kAdapters].push_back(sequence.adapter);
       const Page page = sequence.pages[static_cast<std::size_t>(at / options_.page_size)];
       inputs[kSlots].push_back(
           static_cast<std::int32_t>(page * options_.page_size + at % options_.page_size));
@@ -159,7 +163,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   const auto sequences = static_cast<std::size_t>(options_.sequences);
   for (const Input input : {kTokens, kPositions, kSegments})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
-  inputs[kSlots].resize(static_cast<std::size_t>(tokens), -1);
+  for (const Input input : {kSlots, kAdapters}) inputs[input].resize(static_cast<std::size_t>(tokens), -1);
   for (std::size_t i = kInputs; i < inputs.size(); ++i) inputs[i].resize(static_cast<std::size_t>(tokens), -1);
   inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
   inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());

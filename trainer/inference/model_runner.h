@@ -15,6 +15,7 @@
 #include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/execute/session.h"
+#include "trainer/inference/lora_adapter.h"
 #include "trainer/inference/scheduler.h"
 
 namespace meshloom::trainer {
@@ -77,6 +78,13 @@ class ModelRunner {
   // the device has no timestamps.
   std::vector<double> time_calls(std::span<const Chunk> chunks);
 
+  // Room for adapters; without slots where the model has none.
+  const LoraSlotsOfPlan& lora_slots() const { return lora_slots_; }
+  // Fills a slot, whose tokens of a later run are those of the adapter. Throws Error where it does not fit.
+  void load_adapter(std::int32_t slot, const LoraAdapter& adapter) {
+    write_adapter(*session_, lora_slots_, slot, adapter);
+  }
+
   const Plan& plan() const { return session_->plan(); }
   // Whether some cache keeps pages; without, the pages of sequences hold nothing.
   bool uses_pages() const { return plan().cache_bytes.page > 0; }
@@ -102,12 +110,13 @@ class ModelRunner {
     kLengths,
     kSequenceIds,
     kRows,
+    kAdapters,
     kInputs  // then one for each of cached_rows_
   };
   struct Program {
     std::int64_t rows = 0;
     std::string logits;
-    std::vector<std::string> names;
+    std::vector<std::string> names;  // "" = the program has no such input
     std::vector<Ids> written;  // what the inputs hold
   };
   // A run with its inputs written.
@@ -123,6 +132,7 @@ class ModelRunner {
   std::int64_t vocabulary_, table_width_;
   std::vector<std::int64_t> cached_rows_;  // Plan::cached_rows
   std::string batch_dependence_;
+  LoraSlotsOfPlan lora_slots_;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
   std::vector<float> logits_;
   std::unique_ptr<Session> session_;

@@ -51,10 +51,10 @@ Page PagePool::known(std::uint64_t parent, std::span<const std::int32_t> tokens)
   return kNoPage;
 }
 
-std::vector<Page> PagePool::find(std::span<const std::int32_t> tokens, std::int64_t most) {
+std::vector<Page> PagePool::find(std::span<const std::int32_t> tokens, std::int64_t most, Root root) {
   std::vector<Page> found;
   const auto size = static_cast<std::size_t>(page_size_);
-  std::uint64_t parent = 0;
+  std::uint64_t parent = root;
   for (std::int64_t i = 0; i < most && tokens.size() >= size; ++i, tokens = tokens.subspan(size)) {
     const Page page = known(parent, tokens.first(size));
     if (page == kNoPage) break;
@@ -65,9 +65,9 @@ std::vector<Page> PagePool::find(std::span<const std::int32_t> tokens, std::int6
   return found;
 }
 
-Page PagePool::keep(Page page, Page parent, std::span<const std::int32_t> tokens) {
+Page PagePool::keep(Page page, Page parent, std::span<const std::int32_t> tokens, Root root) {
   if (!prefix_cache_ || at(page).name != 0) return page;
-  const std::uint64_t name = parent == kNoPage ? 0 : at(parent).name;
+  const std::uint64_t name = parent == kNoPage ? root : at(parent).name;
   if (const Page same = known(name, tokens); same != kNoPage) {
     use(same);
     release(page);

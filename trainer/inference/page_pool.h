@@ -37,12 +37,16 @@ class PagePool {
 
   // A page with one user; nothing when all are in use.
   std::optional<Page> take();
+  // What pages of one kind of text begin from. Texts of another root share no pages with them, whatever their tokens: what an adapter
+  // computes is not what another does. 0 = that of the model alone.
+  using Root = std::uint64_t;
+  Root new_root() { return ++names_; }
   // The known pages of the beginning of a text, at most so many. Each gains a user.
-  std::vector<Page> find(std::span<const std::int32_t> tokens, std::int64_t most);
+  std::vector<Page> find(std::span<const std::int32_t> tokens, std::int64_t most, Root root = 0);
   // Makes a page of the caller's known, which holds these page_size() tokens behind those of the page `parent`; kNoPage = it is
   // the first. `parent` must be a page of the caller's that is known. Returns the page to use from now on: where another with the same
   // tokens was known before, that one, and `page` has a user less.
-  Page keep(Page page, Page parent, std::span<const std::int32_t> tokens);
+  Page keep(Page page, Page parent, std::span<const std::int32_t> tokens, Root root = 0);
   // A sequence's pages in order have a user less each.
   void drop(std::span<const Page> pages);
   // Nothing that was computed is found again. No page may be in use.
@@ -54,7 +58,7 @@ class PagePool {
     std::uint64_t used = 0;  // when it was dropped
     std::uint64_t name =
         0;  // of what it holds, while it is known: unlike a page's number it never stands for two things
-    std::uint64_t parent = 0;          // the name of the page in front of it
+    std::uint64_t parent = 0;          // the name of the page in front of it, or its root
     std::vector<std::int32_t> tokens;  // while it is known
   };
   State& at(Page page) { return pages_[static_cast<std::size_t>(page)]; }

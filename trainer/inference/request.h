@@ -64,6 +64,7 @@ struct Request {
   int top = 0;     // alternatives of each TokenScore
   bool score_prompt = false;
   int priority = 0;  // smaller = earlier; equal ones by arrival
+  std::string adapter;  // that the engine has loaded; "" = the model alone
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<RequestEvents> events;  // must be set
 };
@@ -75,10 +76,16 @@ struct EngineCounters {
                preemptions = 0,  // since the start
       weight_updates = 0, drafts = 0, draft_tokens = 0,
                accepted_tokens = 0;  // guesses that were computed, their tokens, those that were right
+  std::int64_t adapters = 0;         // that requests can name
 };
 
 // The queue has no room; the caller may try again.
 struct EngineBusy : Error {
+  using Error::Error;
+};
+
+// There is no adapter of this name.
+struct UnknownAdapter : Error {
   using Error::Error;
 };
 
@@ -88,7 +95,7 @@ using RequestId = std::uint64_t;
 class EngineClient {
  public:
   virtual ~EngineClient() = default;
-  // Throws Error for a request that never fits or is invalid, EngineBusy, and hal::DeviceLost once the device is gone. Events may
+  // Throws Error for a request that never fits or is invalid, UnknownAdapter, EngineBusy, and hal::DeviceLost once the device is gone. Events may
   // come before it returns.
   virtual RequestId submit(Request request) = 0;
   // Ends a request before the next step; one that has ended is ignored.
@@ -96,6 +103,8 @@ class EngineClient {
   virtual EngineCounters counters() const = 0;
   virtual std::int64_t max_length() const = 0;  // tokens of a prompt and what follows it, together
   virtual std::int64_t vocabulary() const = 0;
+  // The names that Request::adapter can have besides "", in order.
+  virtual std::vector<std::string> adapters() const { return {}; }
 };
 
 }  // namespace meshloom::trainer

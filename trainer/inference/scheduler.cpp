@@ -58,7 +58,7 @@ class Scheduling {
       return false;
     // At least the last token is computed, as its logits are wanted.
     std::vector<Page> found;
-    if (s.prefix_cache) found = pool_.find(s.tokens, (s.size() - 1) / pool_.page_size());
+    if (s.prefix_cache) found = pool_.find(s.tokens, (s.size() - 1) / pool_.page_size(), s.root);
     const std::int64_t needs = pool_.pages_of(s.size()) - static_cast<std::int64_t>(found.size());
     // Where it would take pages from others, or they from it, it would soon be computed again.
     if (needs > pool_.available() - promised()) {

@@ -18,6 +18,8 @@ struct Sequence {
   std::int64_t prompt = 0;           // how many are of the prompt
   std::int64_t scored = kUnscored;   // the logits of tokens of the prompt are wanted from this one on
   bool prefix_cache = true;          // whether it may use pages that others computed
+  std::int32_t adapter = -1;         // its slot (layers/adapters/lora_slots.h); -1 = none
+  PagePool::Root root = 0;           // of its pages
 
   bool running = false;
   std::int64_t computed = 0;  // tokens whose keys and values are kept

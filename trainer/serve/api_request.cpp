@@ -170,17 +170,21 @@ std::vector<std::int32_t> tokens_of_text(const std::string& text, const std::str
   }
 }
 
-void check_model(RequestFields& fields, const ServedModel& model) {
+std::string adapter_of_request(RequestFields& fields, const ServedModel& model) {
   const auto name = fields.text("model");
-  if (name && *name != model.name)
-    throw ApiError(404, fmt::format("model must be '{}'; found {}", model.name, shown(*name)), "model",
-                   "model_not_found");
+  if (!name || *name == model.name) return {};
+  const std::vector<std::string> adapters = model.engine->adapters();
+  if (std::find(adapters.begin(), adapters.end(), *name) != adapters.end()) return *name;
+  std::string known = "'" + model.name + "'";
+  for (std::size_t i = 0; i < adapters.size(); ++i)
+    known += (i + 1 < adapters.size() ? ", '" : " or '") + adapters[i] + "'";
+  throw ApiError(404, fmt::format("model must be {}; found {}", known, shown(*name)), "model", "model_not_found");
 }
 
 ApiRequest completion_request(const RequestJson& body, const ServedModel& model) {
   RequestFields fields(body);
-  check_model(fields, model);
   ApiRequest request;
+  request.adapter = adapter_of_request(fields, model);
   read_common(fields, model, request);
   request.max_tokens = fields.integer("max_tokens", 0, INT64_MAX).value_or(16);
   request.echo = fields.boolean("echo").value_or(false);
@@ -274,8 +278,8 @@ std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const Reques
 
 ApiRequest chat_request(const RequestJson& body, const ServedModel& model) {
   RequestFields fields(body);
-  check_model(fields, model);
   ApiRequest request;
+  request.adapter = adapter_of_request(fields, model);
   request.chat = true;
   read_common(fields, model, request);
   const auto tokens = fields.integer("max_tokens", 1, INT64_MAX);

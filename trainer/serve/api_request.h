@@ -17,6 +17,7 @@ namespace meshloom::trainer {
 
 struct ApiRequest {
   bool chat = false;
+  std::string adapter;                             // "" = the model alone
   std::vector<std::vector<std::int32_t>> prompts;  // each of at least one token
   std::vector<std::string> echoes;                 // with `echo`: the text of each
   std::int64_t n = 1;                              // choices of each prompt
@@ -50,7 +51,7 @@ std::vector<std::int32_t> tokens_of_text(const std::string& text, const std::str
 // A list of ids below the vocabulary's size.
 std::vector<std::int32_t> checked_ids(const RequestJson& list, const std::string& field,
                                       const ServedModel& model);
-// Throws ApiError (404) when the field `model` names another one.
-void check_model(RequestFields& fields, const ServedModel& model);
+// The adapter that the field `model` names; "" for the model itself, and without the field. Throws ApiError (404) for any other name.
+std::string adapter_of_request(RequestFields& fields, const ServedModel& model);
 
 }  // namespace meshloom::trainer

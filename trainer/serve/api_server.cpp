@@ -68,6 +68,8 @@ class ApiServer::Impl {
         {"POST", "/v1/chat/completions", &Impl::chat},
         {"POST", "/tokenize", &Impl::tokenize},
         {"POST", "/detokenize", &Impl::detokenize},
+        {"POST", "/v1/load_lora_adapter", &Impl::load_adapter},
+        {"POST", "/v1/unload_lora_adapter", &Impl::unload_adapter},
     };
     return table;
   }
@@ -147,17 +149,77 @@ class ApiServer::Impl {
   }
 
   void models(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
-    const ResponseJson model{{"id", model_->name},
-                             {"object", "model"},
-                             {"created", model_->created},
-                             {"owned_by", "meshloom"},
-                             {"max_model_len", model_->engine->max_length()}};
-    if (request.path == kModels)
-      return respond(*reply, {200, dumped({{"object", "list"}, {"data", ResponseJson::array({model})}})});
+    ResponseJson all = ResponseJson::array();
+    const auto add = [&](const std::string& name) {
+      all.push_back({{"id", name},
+                     {"object", "model"},
+                     {"created", model_->created},
+                     {"owned_by", "meshloom"},
+                     {"max_model_len", model_->engine->max_length()}});
+      if (name != model_->name) all.back()["parent"] = model_->name;
+    };
+    add(model_->name);
+    for (const std::string& adapter : model_->engine->adapters()) add(adapter);
+    if (request.path == kModels) return respond(*reply, {200, dumped({{"object", "list"}, {"data", all}})});
     const std::string name = request.path.substr(std::string(kModels).size() + 1);
-    if (name != model_->name)
-      throw ApiError(404, fmt::format("there is no model {}", shown(name)), "model", "model_not_found");
-    respond(*reply, {200, dumped(model)});
+    for (const ResponseJson& model : all)
+      if (model["id"] == name) return respond(*reply, {200, dumped(model)});
+    throw ApiError(404, fmt::format("there is no model {}", shown(name)), "model", "model_not_found");
+  }
+
+  // The name of the adapter that such a request is about.
+  std::string adapter_name(RequestFields& fields) const {
+    if (!model_->load_adapter)
+      throw ApiError(400, "adapters cannot be loaded or unloaded here; the server needs --max-loras", {},
+                     "not_enabled");
+    const auto name = fields.text("lora_name");
+    if (!name || name->empty()) refuse_field("lora_name", "must be the name of an adapter", "none");
+    if (*name == model_->name) refuse_field("lora_name", "must not be the name of the model", shown(*name));
+    return *name;
+  }
+
+  // Answers when the adapter is there.
+  void load_adapter(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    const RequestJson body = parse_body(request.body);
+    RequestFields fields(body);
+    const std::string name = adapter_name(fields);
+    const auto path = fields.text("lora_path");
+    if (!path || path->empty()) refuse_field("lora_path", "must be the directory of an adapter", "none");
+    const bool replace = fields.boolean("load_inplace").value_or(false);
+    HttpResponse head;
+    note_ignored(fields.unknown(), head);
+    try {
+      model_->load_adapter(name, *path, replace,
+                           [this, post = http_.post(), name, reply, head](const std::string& error) {
+                             post([this, name, reply, head, error] {
+                               HttpResponse response =
+                                   error.empty()
+                                       ? HttpResponse{200, "Success: LoRA adapter '" + name + "' added successfully.",
+                                                      "text/plain; charset=utf-8"}
+                                       : error_response(ApiError(400, error, "lora_path", "adapter_not_loaded"));
+                               response.headers.insert(response.headers.end(), head.headers.begin(),
+                                                       head.headers.end());
+                               respond(*reply, std::move(response));
+                             });
+                           });
+    } catch (const EngineBusy& busy) {
+      throw ApiError(429, fmt::format("the server is busy: {}", busy.what()), {}, "server_busy");
+    }
+  }
+
+  void unload_adapter(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    const RequestJson body = parse_body(request.body);
+    RequestFields fields(body);
+    const std::string name = adapter_name(fields);
+    try {
+      model_->unload_adapter(name);
+    } catch (const UnknownAdapter& unknown) {
+      throw ApiError(404, unknown.what(), "lora_name", "model_not_found");
+    }
+    HttpResponse response{200, "Success: LoRA adapter '" + name + "' removed successfully.",
+                          "text/plain; charset=utf-8"};
+    note_ignored(fields.unknown(), response);
+    respond(*reply, std::move(response));
   }
 
   void completions(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
@@ -194,7 +256,7 @@ class ApiServer::Impl {
   void tokenize(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
     const RequestJson body = parse_body(request.body);
     RequestFields fields(body);
-    check_model(fields, *model_);
+    adapter_of_request(fields, *model_);
     std::vector<std::int32_t> ids;
     const auto prompt = fields.text("prompt");
     if (prompt && fields.find("messages"))
@@ -216,7 +278,7 @@ class ApiServer::Impl {
   void detokenize(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
     const RequestJson body = parse_body(request.body);
     RequestFields fields(body);
-    check_model(fields, *model_);
+    adapter_of_request(fields, *model_);
     const RequestJson* tokens = fields.find("tokens");
     if (!tokens || !tokens->is_array())
       refuse_field("tokens", "must be a list of token ids", tokens ? shown_value(*tokens) : "none");

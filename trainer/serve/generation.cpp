@@ -70,7 +70,7 @@ Generation::Generation(ApiRequest request, Dependencies dependencies, std::share
       dependencies_(std::move(dependencies)),
       reply_(std::move(reply)),
       head_response_(std::move(head)),
-      head_{request_.chat, random_id(request_.chat ? "chatcmpl" : "cmpl"), dependencies_.model.name,
+      head_{request_.chat, random_id(request_.chat ? "chatcmpl" : "cmpl"), request_.adapter.empty() ? dependencies_.model.name : request_.adapter,
             std::time(nullptr)},
       begun_(std::chrono::steady_clock::now()) {}
 
@@ -82,6 +82,9 @@ void Generation::begin() {
   } catch (const EngineBusy& busy) {
     abandon();
     throw ApiError(429, fmt::format("the server is busy: {}", busy.what()), {}, "server_busy");
+  } catch (const UnknownAdapter& unknown) {  // unloaded since the request was read
+    abandon();
+    throw ApiError(404, unknown.what(), "model", "model_not_found");
   } catch (const hal::DeviceLost& lost) {
     abandon();
     if (dependencies_.lost) dependencies_.lost(lost.what());
@@ -134,6 +137,7 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
     request.constraint = std::make_shared<TokenMatcher>(request_.grammar, request_.ends, request_.chat);
   request.top = request_.logprobs.value_or(0);
   request.score_prompt = request_.echo && request_.logprobs;
+  request.adapter = request_.adapter;
   request.events = std::make_shared<Events>(shared_from_this(), choices_.size(), choice.enough);
   choice.id = dependencies_.model.engine->submit(std::move(request));
   choices_.push_back(std::move(choice));

@@ -77,6 +77,7 @@ std::string Metrics::text(const std::string& model, const EngineCounters& engine
   one("spec_decode_num_draft_tokens_total", "counter", "Their tokens.", number(engine.draft_tokens));
   one("spec_decode_num_accepted_tokens_total", "counter", "Of them, those that were right.",
       number(engine.accepted_tokens));
+  one("lora_adapters", "gauge", "Adapters that requests can name.", number(engine.adapters));
   out += head_of("meshloom_request_success_total", "counter", "Choices that ended, by reason.");
   for (const auto& [reason, count] : finished_)
     out += fmt::format("meshloom_request_success_total{{{},finished_reason=\"{}\"}} {}\n", labels, reason,

@@ -27,6 +27,12 @@ struct ServedModel {
   const ChatFormat* chat = nullptr;                                   // none = the model cannot chat
   std::string no_chat;                                                // why
   std::vector<std::int32_t> ends;                                     // tokens that end a text
+  // Reads an adapter from a directory of the server's machine and loads it, in place of one of that name if `replace`; `done` hears ""
+  // or what is wrong, on any thread. Throws EngineBusy. None = clients may not load adapters.
+  std::function<void(const std::string& name, const std::string& directory, bool replace,
+                     std::function<void(const std::string& error)> done)>
+      load_adapter;
+  std::function<void(const std::string& name)> unload_adapter;  // throws UnknownAdapter; none likewise
   GrammarCache* grammars = nullptr;                                   // the server's, as are the tools
   ServedTools* tools = nullptr;
 };
