@@ -99,7 +99,7 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 // More rows repay the packing of W.
-constexpr std::int64_t kFewRows = 12;
+constexpr std::int64_t kFewRows = 32;
 
 Fit fit_few_rows(const CallView& call, const hal::DeviceInfo&) {
   if (std::string no = too_large(call); !no.empty()) return Fit::no(std::move(no));
