@@ -104,8 +104,14 @@ Range range_of(const float* from) {
   return range;
 }
 
+// 0 where there is none: the scale is then 0 in f16 too.
+float inverse_of(float d) {
+  const float inverse = 1.0f / d;
+  return std::isfinite(inverse) ? inverse : 0;
+}
+
 bool quantize_bytes(const float* from, std::uint8_t* into) {
-  const float d = std::fabs(range_of(from).largest) / 127.0f, inverse = d == 0 ? 0 : 1.0f / d;
+  const float d = std::fabs(range_of(from).largest) / 127.0f, inverse = inverse_of(d);
   const bool fits = put_half(d, into);
   for (int i = 0; i < 32; ++i)
     into[2 + i] = static_cast<std::uint8_t>(
@@ -119,7 +125,7 @@ bool quantize_nibbles(bool has_minimum, int most, const float* from, std::uint8_
   const int middle = (most + 1) / 2;
   const float d = has_minimum ? (range.high - range.low) / static_cast<float>(most)
                               : range.largest / static_cast<float>(-middle),
-              inverse = d == 0 ? 0 : 1.0f / d, base = has_minimum ? range.low : 0,
+              inverse = inverse_of(d), base = has_minimum ? range.low : 0,
               half = has_minimum ? 0.5f : static_cast<float>(middle) + 0.5f;
   bool fits = put_half(d, into);
   into += 2;

@@ -105,6 +105,9 @@ TEST(BlockFormats, WhatCannotBeRoundedIsSaid) {
     std::vector<float> from = random(64, 3);
     EXPECT_EQ(dequantized(format, quantized(format, std::vector<float>(32, 0.0f))),
               std::vector<float>(32, 0.0f));
+    std::vector<float> tiny(32, 0.0f);  // whose scale has no inverse
+    tiny[3] = 1e-39f;
+    EXPECT_EQ(dequantized(format, quantized(format, tiny)), std::vector<float>(32, 0.0f));
     from[40] = 1e30f;
     quantized(format, from, false);
     from[40] = std::numeric_limits<float>::quiet_NaN();

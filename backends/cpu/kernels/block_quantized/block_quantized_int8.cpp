@@ -68,7 +68,8 @@ void RoundRow(const float* x, std::int64_t k, const kernels::block_quantized::Fo
   const bool as_bytes = HoldsBytes(RunOf(format));
   const hn::CappedTag<float, 16> d;
   const hn::RebindToSigned<decltype(d)> di;
-  HWY_ALIGN std::int32_t codes[32];
+  const hn::Rebind<std::int8_t, decltype(d)> d8;
+  HWY_ALIGN std::int8_t codes[32];
   for (std::int64_t block = 0; block < k / 32; ++block, x += 32) {
     const std::uint32_t bits = LargestOfBlock(x);
     float largest;
@@ -81,13 +82,13 @@ void RoundRow(const float* x, std::int64_t k, const kernels::block_quantized::Fo
         auto sum = hn::Zero(di);
         for (std::size_t i = 16 * half; i < 16 * half + 16; i += hn::Lanes(d)) {
           const auto code = hn::NearestInt(hn::Mul(hn::LoadU(d, x + i), hn::Set(d, inverse)));
-          hn::Store(code, di, codes + i);
+          hn::StoreU(hn::DemoteTo(d8, code), d8, codes + i);
           sum = hn::Add(sum, code);
         }
         sums[half] = hn::GetLane(hn::SumOfLanes(di, sum));
       }
     } else {
-      std::fill_n(codes, 32, 0);
+      std::fill_n(codes, 32, std::int8_t{0});
     }
     to.scales[block] = scale;
     to.sums[block] = scale * static_cast<float>(sums[0] + sums[1]);
@@ -98,16 +99,17 @@ void RoundRow(const float* x, std::int64_t k, const kernels::block_quantized::Fo
       to.corrections[2 * block + 1] = -offset * sums[1];
     }
     std::uint32_t* words = to.words + block * (as_bytes ? 8 : 16);
+    if (as_bytes) {
+      std::memcpy(words, codes, sizeof codes);
+      continue;
+    }
     for (int w = 0; w < 8; ++w) {
-      const auto code = [&](int i, std::uint32_t mask) {
-        return static_cast<std::uint32_t>(codes[4 * w + i]) & mask;
+      const auto pair = [&](int low, int high) {
+        return static_cast<std::uint32_t>(static_cast<std::uint16_t>(codes[4 * w + low])) |
+               static_cast<std::uint32_t>(static_cast<std::uint16_t>(codes[4 * w + high])) << 16;
       };
-      if (as_bytes) {
-        words[w] = code(0, 255) | code(1, 255) << 8 | code(2, 255) << 16 | code(3, 255) << 24;
-      } else {
-        words[2 * w] = code(0, 65535) | code(2, 65535) << 16;
-        words[2 * w + 1] = code(1, 65535) | code(3, 65535) << 16;
-      }
+      words[2 * w] = pair(0, 2);
+      words[2 * w + 1] = pair(1, 3);
     }
   }
 }

@@ -27,7 +27,7 @@ std::int64_t block_panel_rows();
 
 // Bindings x, rounded rows. Items: rows.
 void run_block_quantized_round(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
-// Bindings rounded rows, w, bias or w again, y. Items: tiles of tile_m rows x panels of W, the panels fastest.
+// Bindings rounded rows, w, bias or w again, y. Items: as run_panels has them.
 void run_block_quantized_int8(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int worker);
 
 }  // namespace meshloom::backends::cpu

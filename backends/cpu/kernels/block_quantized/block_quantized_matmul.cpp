@@ -30,6 +30,13 @@ std::string too_large(const CallView& call) {
              : "";
 }
 
+// Runs of panels so long that few begin with a panel that nobody has asked for, and so short that cores end together.
+std::int64_t panels_per_item(std::int64_t panels, std::int64_t tiles, const hal::DeviceInfo& target) {
+  constexpr std::int64_t kItemsPerCore = 3, kMostPanels = 16;
+  const std::int64_t items = kItemsPerCore * std::max(target.profile.cores, 1);
+  return std::clamp<std::int64_t>(panels * tiles / items, 1, kMostPanels);
+}
+
 // Rows of x are shared by so many work items that every core has some.
 Fit fit_int8(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = too_large(call); !no.empty()) return Fit::no(std::move(no));
@@ -40,7 +47,8 @@ Fit fit_int8(const CallView& call, const hal::DeviceInfo& target) {
                      wanted = 4 * std::clamp(target.profile.cores, 1, 64);
   std::int64_t tile_m = std::min<std::int64_t>(d.m, 512);
   while (tile_m > kLeastRows && ceil_div(d.m, tile_m) * panels < wanted) tile_m = round_up(tile_m / 2, 6);
-  return Fit::yes({{"tile_m", tile_m}}, d.m * RoundedRow::size(d.k) * 4);
+  return Fit::yes({{"tile_m", tile_m}, {"panels", panels_per_item(panels, ceil_div(d.m, tile_m), target)}},
+                  d.m * RoundedRow::size(d.k) * 4);
 }
 
 Constants panel_constants(const EncodeArgs& args) {
@@ -50,6 +58,7 @@ Constants panel_constants(const EncodeArgs& args) {
   work.n = static_cast<std::int32_t>(d.n);
   work.k = static_cast<std::int32_t>(d.k);
   work.tile_m = static_cast<std::int32_t>(args.choice.params.at("tile_m"));
+  work.panels = static_cast<std::int32_t>(args.choice.params.at("panels"));
   work.has_bias = d.bias >= 0;
   work.format = static_cast<std::uint32_t>(d.format->id);
   work.dtype = static_cast<std::uint32_t>(args.call.inputs[0].dtype);
@@ -62,8 +71,10 @@ Constants panel_constants(const EncodeArgs& args) {
 void encode_panels(const EncodeArgs& args, const char* kernel, const hal::Binding& x,
                    std::int64_t panel_rows) {
   const BlockQuantizedDims d = kernels::block_quantized_dims(args.call);
+  const auto& p = args.choice.params;
+  const std::int64_t panels = ceil_div(d.n, panel_rows);
   record(
-      args, kernel, ceil_div(d.m, args.choice.params.at("tile_m")) * ceil_div(d.n, panel_rows),
+      args, kernel, ceil_div(d.m, p.at("tile_m")) * ceil_div(panels, p.at("panels")),
       {reads(x), reads(args.inputs[1]), reads(args.inputs[d.bias >= 0 ? 2u : 1u]), writes(args.outputs[0])},
       panel_constants(args));
 }
@@ -99,15 +110,16 @@ Fit fit_packed(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 // More rows repay the packing of W.
-constexpr std::int64_t kFewRows = 12;
+constexpr std::int64_t kFewRows = 32;
 
-Fit fit_few_rows(const CallView& call, const hal::DeviceInfo&) {
+Fit fit_few_rows(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = too_large(call); !no.empty()) return Fit::no(std::move(no));
   const BlockQuantizedDims d = kernels::block_quantized_dims(call);
   if (d.int8) return Fit::no("needs activations float");
   if (d.m > kFewRows)
     return Fit::no("takes at most " + std::to_string(kFewRows) + " rows, not " + std::to_string(d.m));
-  return Fit::yes({{"tile_m", d.m}});
+  return Fit::yes(
+      {{"tile_m", d.m}, {"panels", panels_per_item(ceil_div(d.n, few_rows_panel_rows()), 1, target)}});
 }
 
 void encode_few_rows(const EncodeArgs& args) {
