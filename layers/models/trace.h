@@ -60,7 +60,8 @@ struct Traced {
   // The inputs of trace_decode() by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), sequence_ids
   // (R, 1), query_starts (R + 1), lengths (R), rows (L), and sequence_slots/SIZE (N) for each SIZE of cached_rows; all i32
   std::map<std::string, kernels::ValueId> decode_inputs;
-  std::set<std::int64_t> cached_rows;  // of one sequence, in caches that have rows for each (Context::sequence_slots)
+  std::set<std::int64_t>
+      cached_rows;  // of one sequence, in caches that have rows for each (Context::sequence_slots)
   CacheBytes cache_bytes;
   // Non-parameter state, which starts as zeros: (input, output) of each update, also in program.donations.
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;

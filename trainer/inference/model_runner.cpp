@@ -76,8 +76,8 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
-    for (const char* name : {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths",
-                             "sequence_ids", "rows"})
+    for (const char* name : {"tokens", "positions", "segments", "slots", "page_table", "query_starts",
+                             "lengths", "sequence_ids", "rows"})
       program.names.push_back(prefix + name);
     for (const std::int64_t size : cached_rows_)
       program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
@@ -150,7 +150,8 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   for (const Input input : {kTokens, kPositions, kSegments})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
   inputs[kSlots].resize(static_cast<std::size_t>(tokens), -1);
-  for (std::size_t i = kInputs; i < inputs.size(); ++i) inputs[i].resize(static_cast<std::size_t>(tokens), -1);
+  for (std::size_t i = kInputs; i < inputs.size(); ++i)
+    inputs[i].resize(static_cast<std::size_t>(tokens), -1);
   inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
   inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());
   inputs[kLengths].resize(sequences, 0);

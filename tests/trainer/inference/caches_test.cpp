@@ -49,12 +49,13 @@ TinyModel with_cache(const std::string& cache, const std::string& mask = kSlidin
 TinyModel mixed(const std::string& all, const std::string& window) {
   TinyModel model;
   layers::replace(*model.config.model, "PagedCache", all, classes());
-  layers::replace(*model.config.model, "Stack",
-                  fmt::format("HeterogeneousStack{{overrides=[LayerOverride{{where=attention.mask "
-                              "with=SlidingWindow{{window=6}} first=1}}, LayerOverride{{where=attention.cache "
-                              "with={} first=1}}]}}",
-                              window),
-                  classes());
+  layers::replace(
+      *model.config.model, "Stack",
+      fmt::format("HeterogeneousStack{{overrides=[LayerOverride{{where=attention.mask "
+                  "with=SlidingWindow{{window=6}} first=1}}, LayerOverride{{where=attention.cache "
+                  "with={} first=1}}]}}",
+                  window),
+      classes());
   return model;
 }
 
@@ -86,8 +87,8 @@ struct Texts {
   std::string no_prefix_cache;
 };
 
-Texts write(TinyModel& model, const EngineOptions& options, const std::vector<Request>& requests, bool at_once,
-            std::unique_ptr<trainer::Speculator> speculator = nullptr) {
+Texts write(TinyModel& model, const EngineOptions& options, const std::vector<Request>& requests,
+            bool at_once, std::unique_ptr<trainer::Speculator> speculator = nullptr) {
   Engine engine = model.engine(options, std::move(speculator));
   EXPECT_EQ(engine.batch_dependence(), "");
   std::vector<std::shared_ptr<RecordedEvents>> heard;
@@ -184,8 +185,8 @@ TEST(Caches, GiveTheBitsOfPages) {
 TEST(Caches, GiveTheSameBitsWithEachCodec) {
   const std::vector<Request> requests = requests_of(8);
   std::vector<std::vector<Bits>> by_codec;
-  for (const char* codec : {"Plain{}", "Plain{dtype=bf16}", "Plain{dtype=f16}", "Int8Rows{}", "Nf4Rows{}",
-                            "Nf4Rows{block=8}"}) {
+  for (const char* codec :
+       {"Plain{}", "Plain{dtype=bf16}", "Plain{dtype=f16}", "Int8Rows{}", "Nf4Rows{}", "Nf4Rows{block=8}"}) {
     SCOPED_TRACE(codec);
     std::vector<std::vector<Bits>> by_cache;
     for (const char* cache : {"PagedCache", "WindowCache", "ContiguousCache"}) {
@@ -255,8 +256,8 @@ trainer::StoredTensors trained(const trainer::TrainerConfig& config) {
   for (int step = 0; step < 250; ++step) {
     std::vector<std::int32_t> tokens, targets;
     for (std::int64_t b = 0; b < config.batch; ++b) {
-      const auto at = pages().begin() + static_cast<std::ptrdiff_t>(
-                                            random() % (held_out() - static_cast<std::size_t>(row)));
+      const auto at = pages().begin() +
+                      static_cast<std::ptrdiff_t>(random() % (held_out() - static_cast<std::size_t>(row)));
       tokens.insert(tokens.end(), at, at + row - 1);
       targets.insert(targets.end(), at + 1, at + row);
     }
