@@ -59,9 +59,9 @@ void unpack(const std::uint8_t* codes, const float* scales, std::int64_t rows, s
 // The scale of a block whose largest magnitude this is, which is that magnitude but for blocks of numbers below 2^-100, whose scale is
 // 0, and of one that is not finite, whose scale is NaN. NaN stands for the largest magnitude of a block that has one.
 inline float rounded_scale(float largest) {
-  return largest < 0x1p-100f                                 ? 0.0f
+  return largest < 0x1p-100f                            ? 0.0f
          : largest <= std::numeric_limits<float>::max() ? largest
-                                                             : std::numeric_limits<float>::quiet_NaN();
+                                                        : std::numeric_limits<float>::quiet_NaN();
 }
 // The code of a value in a block of that scale. One product and its rounding, so that every device finds the same.
 inline std::uint8_t rounded_code(float value, float scale) {

@@ -58,7 +58,8 @@ Case make(const Spec& s) {
   return result;
 }
 
-constexpr DType kBf16 = DType::bf16, kF16 = DType::f16, kF32 = DType::f32, kInt8 = DType::i8, kNf4 = DType::u8;
+constexpr DType kBf16 = DType::bf16, kF16 = DType::f16, kF32 = DType::f32, kInt8 = DType::i8,
+                kNf4 = DType::u8;
 
 std::vector<Spec> specs() {
   return {
@@ -114,8 +115,25 @@ std::vector<Spec> specs() {
        .q = kF16,
        .pool = kBf16},
       {.name = "int8", .n = 41, .r = 4, .m = 9, .h = 3, .kv = 1, .d = 64, .pool = kInt8},
-      {.name = "int8-tail", .n = 26, .r = 3, .m = 9, .page = 5, .h = 4, .kv = 2, .d = 19, .dv = 23, .pool = kInt8},
-      {.name = "int8-bf16-query", .n = 9, .r = 4, .m = 11, .h = 6, .kv = 2, .d = 64, .q = kBf16, .pool = kInt8},
+      {.name = "int8-tail",
+       .n = 26,
+       .r = 3,
+       .m = 9,
+       .page = 5,
+       .h = 4,
+       .kv = 2,
+       .d = 19,
+       .dv = 23,
+       .pool = kInt8},
+      {.name = "int8-bf16-query",
+       .n = 9,
+       .r = 4,
+       .m = 11,
+       .h = 6,
+       .kv = 2,
+       .d = 64,
+       .q = kBf16,
+       .pool = kInt8},
       {.name = "int8-everything",
        .n = 31,
        .r = 4,
@@ -131,8 +149,26 @@ std::vector<Spec> specs() {
        .slopes = true,
        .pool = kInt8},
       {.name = "nf4", .n = 41, .r = 4, .m = 9, .h = 3, .kv = 1, .d = 64, .pool = kNf4},
-      {.name = "nf4-tail", .n = 26, .r = 3, .m = 9, .page = 5, .h = 4, .kv = 2, .d = 19, .dv = 43, .pool = kNf4},
-      {.name = "nf4-f16-query", .n = 9, .r = 4, .m = 11, .h = 6, .kv = 2, .d = 80, .q = kF16, .pool = kNf4, .block = 64},
+      {.name = "nf4-tail",
+       .n = 26,
+       .r = 3,
+       .m = 9,
+       .page = 5,
+       .h = 4,
+       .kv = 2,
+       .d = 19,
+       .dv = 43,
+       .pool = kNf4},
+      {.name = "nf4-f16-query",
+       .n = 9,
+       .r = 4,
+       .m = 11,
+       .h = 6,
+       .kv = 2,
+       .d = 80,
+       .q = kF16,
+       .pool = kNf4,
+       .block = 64},
       {.name = "nf4-everything",
        .n = 31,
        .r = 4,
@@ -148,9 +184,36 @@ std::vector<Spec> specs() {
        .slopes = true,
        .pool = kNf4,
        .block = 8},
-      {.name = "ring", .n = 33, .r = 3, .m = 1, .page = 48, .h = 4, .kv = 2, .d = 32, .left = 15, .ring = true},
-      {.name = "ring-full", .n = 12, .r = 2, .m = 1, .page = 20, .h = 2, .kv = 1, .d = 64, .left = 19, .ring = true},
-      {.name = "ring-of-pages", .n = 27, .r = 4, .m = 5, .page = 7, .h = 3, .kv = 1, .d = 24, .left = 9, .ring = true},
+      {.name = "ring",
+       .n = 33,
+       .r = 3,
+       .m = 1,
+       .page = 48,
+       .h = 4,
+       .kv = 2,
+       .d = 32,
+       .left = 15,
+       .ring = true},
+      {.name = "ring-full",
+       .n = 12,
+       .r = 2,
+       .m = 1,
+       .page = 20,
+       .h = 2,
+       .kv = 1,
+       .d = 64,
+       .left = 19,
+       .ring = true},
+      {.name = "ring-of-pages",
+       .n = 27,
+       .r = 4,
+       .m = 5,
+       .page = 7,
+       .h = 3,
+       .kv = 1,
+       .d = 24,
+       .left = 9,
+       .ring = true},
       {.name = "ring-int8",
        .n = 33,
        .r = 3,
@@ -292,8 +355,9 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
   if (index != PagedAttentionDims::kQ && index < PagedAttentionDims::kPageTable && d.k_scales >= 0) {
     for (std::int64_t i = 0; i < into.type.elements(); ++i) {
       const std::uint64_t drawn = mix(own, static_cast<std::uint64_t>(i));
-      into.data[i] = d.pool == DType::i8 ? static_cast<std::byte>(static_cast<std::int64_t>(drawn % 255) - 127)
-                                         : static_cast<std::byte>(drawn);
+      into.data[i] = d.pool == DType::i8
+                         ? static_cast<std::byte>(static_cast<std::int64_t>(drawn % 255) - 127)
+                         : static_cast<std::byte>(drawn);
     }
     return;
   }

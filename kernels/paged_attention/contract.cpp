@@ -17,8 +17,7 @@ using enum PagedAttentionDims::Input;
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("paged_attention", inputs, attrs);
-  rules.attributes({"scale"},
-                   {"left", "soft_cap", "scaled", "block", "value_dim", "ring", "sink", "slopes"});
+  rules.attributes({"scale"}, {"left", "soft_cap", "scaled", "block", "value_dim", "ring", "sink", "slopes"});
   std::vector<std::string> names{"q", "k_pool", "v_pool", "page_table", "query_starts", "lengths"};
   const bool scaled = rules.flag("scaled");
   if (scaled) names.insert(names.end(), {"k_scales", "v_scales"});
@@ -110,8 +109,8 @@ double bytes(const CallView& call) {
 const float* row_at(const PagedAttentionDims& d, const ConstTensorView& pool, const float* scales,
                     std::int64_t at, std::int64_t features, std::vector<float>& scratch) {
   if (d.pool == DType::u8) {
-    nf4::unpack(pool.as<std::uint8_t>() + at * d.stored(features), scales + at * d.scales(features), 1, features,
-                d.block, scratch.data());
+    nf4::unpack(pool.as<std::uint8_t>() + at * d.stored(features), scales + at * d.scales(features), 1,
+                features, d.block, scratch.data());
   } else if (d.pool == DType::i8) {
     const auto* codes = pool.as<std::int8_t>() + at * features;
     std::transform(codes, codes + features, scratch.begin(),

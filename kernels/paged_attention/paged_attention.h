@@ -63,10 +63,10 @@ struct PagedAttentionDims {
   std::int64_t r, m;             // page_table
   double scale;
   std::int64_t left = kUnlimited;
-  double soft_cap = 0;             // 0 = none
+  double soft_cap = 0;  // 0 = none
   bool ring = false;
   DType pool = DType::f32;
-  std::int64_t block = 0;          // of u8
+  std::int64_t block = 0;                                    // of u8
   int k_scales = -1, v_scales = -1, sink = -1, slopes = -1;  // indices among the call's inputs, or -1
 
   std::int64_t group() const { return h / kv; }
@@ -75,7 +75,8 @@ struct PagedAttentionDims {
     return ring ? std::numeric_limits<std::int32_t>::max() : capacity();
   }
   // The place among the pools' rows of one kv head of key j of sequence r.
-  std::int64_t row_of(const std::int32_t* page_table, std::int64_t r, std::int64_t j, std::int64_t kv_head) const {
+  std::int64_t row_of(const std::int32_t* page_table, std::int64_t r, std::int64_t j,
+                      std::int64_t kv_head) const {
     const std::int64_t at = j / page;
     return (page_of(page_table[r * m + (ring ? at % m : at)]) * page + j % page) * kv + kv_head;
   }

@@ -42,7 +42,8 @@ class Plain : public CacheCodec {
  public:
   struct Config : ConfigOf<Config, CacheCodec::Config> {
     static constexpr std::string_view kName = "Plain";
-    static constexpr std::string_view kAbout = "Floats, of the type of the activations or of one of their own.";
+    static constexpr std::string_view kAbout =
+        "Floats, of the type of the activations or of one of their own.";
     std::string dtype = "activations";
 
     void fields(FieldVisitor& v) override;

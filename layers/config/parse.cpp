@@ -271,7 +271,8 @@ void Parser::value(const Field& field, std::string_view owner) {
                  [&](const OptionalField<std::int64_t>& value) { optional(value, read_integer); },
                  [&](const OptionalField<double>& value) { optional(value, read_number); },
                  [&](const OptionalField<std::string>& value) { optional(value, read_string); },
-                 [&](ChildSlot* slot) { child(*slot, field.about.former_name()); }, [&](const ChildList& list) { children(list); }},
+                 [&](ChildSlot* slot) { child(*slot, field.about.former_name()); },
+                 [&](const ChildList& list) { children(list); }},
         field.value);
   } catch (const Error& error) {
     // An error from a field further down already names that field.

@@ -57,8 +57,8 @@ void at_path(Config& config, std::string_view path, const std::vector<Step>& ste
       return child((*list->slots)[*step.index].get());
     }
     if (step.index) bad_path(path, "'" + step.name + "' is not a list of configs");
-    if (const auto* slot = std::get_if<ChildSlot*>(&field.value)) return child(*slot);
     if (last) return fn(field, config);
+    if (const auto* slot = std::get_if<ChildSlot*>(&field.value)) return child(*slot);
     if (std::holds_alternative<ChildList>(field.value))
       bad_path(path, "'" + step.name + "' is a list; write " + step.name + "[number]");
     bad_path(path, "'" + step.name + "' is a value and has no fields");

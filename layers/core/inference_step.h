@@ -20,7 +20,7 @@ struct InferenceStep {
   kernels::Tensor lengths;                     // (R): tokens of each sequence, the new ones included
   std::int64_t page_size = 0, pages = 0;       // rows of a page, and pages of the pool
   kernels::DType dtype = kernels::DType::f32;  // of what is kept, where a cache does not say it itself
-  kernels::Tensor sequence_ids;  // (R, 1): the number of each sequence among those that run at once
+  kernels::Tensor sequence_ids;            // (R, 1): the number of each sequence among those that run at once
   std::int64_t sequences = 0, length = 0;  // that run at once, and tokens of the longest
   std::int64_t step_tokens = 0;            // new tokens of any program that shares the caches, at most
 };

@@ -61,7 +61,8 @@ struct Traced {
   // (R, 1), query_starts (R + 1), lengths (R), rows (L), and sequence_slots/SIZE (N) for each SIZE of cached_rows; all i32; and those that layers ask for
   // (Context::step_input)
   std::map<std::string, kernels::ValueId> decode_inputs;
-  std::set<std::int64_t> cached_rows;  // of one sequence, in caches that have rows for each (Context::sequence_slots)
+  std::set<std::int64_t>
+      cached_rows;  // of one sequence, in caches that have rows for each (Context::sequence_slots)
   CacheBytes cache_bytes;
   // Non-parameter state, which starts as zeros: (input, output) of each update, also in program.donations.
   std::vector<std::pair<kernels::ValueId, kernels::ValueId>> state_updates;

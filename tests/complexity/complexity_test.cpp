@@ -100,8 +100,8 @@ class Complexity : public testing::Test {
   std::vector<float> decode(const trainer::TrainerConfig& config) {
     const auto device = registry_.open("cpu");
     trainer::ModelRunner runner(
-        config, {.length = 4, .rows = 1, .tokens = {2}, .page_size = 2, .pages = 2, .batch_invariant = false}, *device,
-        catalog_, [](trainer::Session& session) { trainer::initialize(session, 1); });
+        config, {.length = 4, .rows = 1, .tokens = {2}, .page_size = 2, .pages = 2, .batch_invariant = false},
+        *device, catalog_, [](trainer::Session& session) { trainer::initialize(session, 1); });
     trainer::Sequence text;
     text.tokens = {3, 1, 7, 5};
     text.prompt = text.size();

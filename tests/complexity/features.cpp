@@ -165,8 +165,9 @@ Feature caches() {
   const auto add = [&]<typename Cache>(Cache made, const std::string& codec,
                                        const layers::Child<layers::CacheCodec::Config>& form) {
     made.codec = form;
-    feature.variants.push_back({fmt::format("Replace{{class=PagedCache with=\"{}{{codec={}}}\"}}", Cache::kName, codec),
-                                [made](Parts& p) { p.cache = made; }});
+    feature.variants.push_back(
+        {fmt::format("Replace{{class=PagedCache with=\"{}{{codec={}}}\"}}", Cache::kName, codec),
+         [made](Parts& p) { p.cache = made; }});
   };
   const auto floats = [](const char* dtype) {
     layers::Plain::Config made;

@@ -25,7 +25,7 @@ struct Feature {
   std::string name;
   std::vector<FeatureVariant> variants;  // kVariants
   bool same_numbers = false;             // as the host without the feature: it only changes who computes them
-  bool inference = false;                // it shows in the programs that keep what they computed of earlier tokens
+  bool inference = false;  // it shows in the programs that keep what they computed of earlier tokens
 };
 
 std::vector<Feature> features();

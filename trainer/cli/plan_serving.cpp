@@ -68,9 +68,9 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
     if (page_bytes > 0)
       fmt::print("cache       {} pages of {} tokens hold {} tokens, {} a token{}\n", runner.pages,
                  runner.page_size, tokens, readable_bytes(page_bytes / runner.page_size),
-                 max_pages > 0
-                     ? fmt::format("; {} pages, {} tokens, would fit", max_pages, max_pages * runner.page_size)
-                     : "");
+                 max_pages > 0 ? fmt::format("; {} pages, {} tokens, would fit", max_pages,
+                                             max_pages * runner.page_size)
+                               : "");
     if (sequence_bytes > 0)
       fmt::print("cache       {} for each of the {} texts at once, whatever their length; no prefix cache\n",
                  readable_bytes(sequence_bytes), runner.sequences);

@@ -159,8 +159,9 @@ struct Plan {
   std::vector<layers::ParameterInfo> parameters;
   // The model's states: not trained, but part of the model like its parameters.
   std::vector<std::pair<std::string, kernels::TensorType>> states;
-  layers::CacheBytes cache_bytes;      // of the programs decode
-  std::set<std::int64_t> cached_rows;  // of one sequence, in caches that have rows for each (layers/models/trace.h)
+  layers::CacheBytes cache_bytes;  // of the programs decode
+  std::set<std::int64_t>
+      cached_rows;  // of one sequence, in caches that have rows for each (layers/models/trace.h)
   // The names of the entries of "metrics" and "eval/metrics".
   std::map<std::string, std::vector<std::string>> metrics;
 

@@ -44,8 +44,8 @@ Sequence* DraftModel::follow(const DraftRequest& request) {
                                    request.tokens.end());
   // At least the last token is computed, as its logits are wanted.
   sequence.computed = runner_.kept(
-      sequence,
-      std::min({sequence.computed, static_cast<std::int64_t>(agree.first - sequence.tokens.begin()), size - 1}));
+      sequence, std::min({sequence.computed, static_cast<std::int64_t>(agree.first - sequence.tokens.begin()),
+                          size - 1}));
   sequence.tokens.assign(request.tokens.begin(), request.tokens.end());
   sequence.prompt = request.prompt;
   return &sequence;

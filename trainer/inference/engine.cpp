@@ -86,7 +86,8 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::D
     : options_(resolved(options, config)),
       max_length_(options_.max_length),
       runner_(config, runner_options(options_, config), device, catalog, weights),
-      no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone" : ""),
+      no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone"
+                                                   : ""),
       speculator_(std::move(speculator)),
       pool_(pages_of(options_, runner_), options_.page_size, options_.prefix_cache && no_prefix_cache_.empty()),
       slots_(static_cast<std::size_t>(runner_.lora_slots().slots)) {

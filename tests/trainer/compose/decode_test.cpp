@@ -196,7 +196,7 @@ class Decode : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(Decode, GivesTheLogitsOfTheWholeForwardPass) {
   const auto& [name, model] = models()[GetParam()];
- const double tolerance = name == "cache_in_f16" ? 2e-3 : name == "cache_in_int8" ? 3e-2 : 2e-5;
+  const double tolerance = name == "cache_in_f16" ? 2e-3 : name == "cache_in_int8" ? 3e-2 : 2e-5;
   for (const std::string& id : computing_devices()) {
     // Kernels take a while to compile on the others.
     if (!id.starts_with("cpu") && name != "llama" && name != "soft_cap_and_sink" && name != "rings_and_pages")
@@ -343,10 +343,10 @@ TEST(DecodePlan, SaysWhatWouldHelpWhenACacheDoesNotFit) {
   trainer::ComposeOptions options = decode_options();
   options.logits_batch = options.logits_sequence = 0;
   options.decode.length = 1 << 16;
-  EXPECT_THAT(
-      message_of([&] { trainer::compose_inference(tiny_llama(), options, catalog(), device); }),
-      testing::AllOf(HasSubstr("out of memory"), HasSubstr("cache "),
-                     HasSubstr("a shorter sequence (now 65536)"), HasSubstr("PagedCache{codec=Plain{dtype=bf16}}")));
+  EXPECT_THAT(message_of([&] { trainer::compose_inference(tiny_llama(), options, catalog(), device); }),
+              testing::AllOf(HasSubstr("out of memory"), HasSubstr("cache "),
+                             HasSubstr("a shorter sequence (now 65536)"),
+                             HasSubstr("PagedCache{codec=Plain{dtype=bf16}}")));
 }
 
 TEST(DecodePlan, ChecksItsSizes) {

@@ -64,7 +64,7 @@ def check_loss(program):
     held_out = [list(text[at:at + 256].encode()) for at in range(cut, len(text) - 256, 256)][:48]
 
     def loss(codec):
-        server = Server(program, str(run), "--max-length", "257", *with_cache(f"PagedCache{{codec={codec}}}"))
+        server = Server(program, str(run), *with_cache(f"PagedCache{{codec={codec}}}"))
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda ids: server.completion({"prompt": ids, "max_tokens": 0, "echo": True, "logprobs": 0}), held_out))
         if server.end() != 0:

@@ -78,11 +78,10 @@ struct PagedWork {
 
 Constants to_constants(const PagedWork& work) {
   Constants constants;
-  for (const std::int64_t value : {work.dims.n, work.dims.h, work.dims.d, work.dims.p, work.dims.page,
-                                   work.dims.kv, work.dims.dv, work.dims.r, work.dims.m, work.dims.left,
-                                   work.dims.block, std::int64_t{work.dims.k_scales},
-                                   std::int64_t{work.dims.v_scales}, std::int64_t{work.dims.sink},
-                                   std::int64_t{work.dims.slopes}})
+  for (const std::int64_t value :
+       {work.dims.n, work.dims.h, work.dims.d, work.dims.p, work.dims.page, work.dims.kv, work.dims.dv,
+        work.dims.r, work.dims.m, work.dims.left, work.dims.block, std::int64_t{work.dims.k_scales},
+        std::int64_t{work.dims.v_scales}, std::int64_t{work.dims.sink}, std::int64_t{work.dims.slopes}})
     constants.integer(value);
   constants.real(work.dims.scale).real(work.dims.soft_cap).dtype(work.q).dtype(work.dims.pool);
   constants.word(work.dims.ring ? 1 : 0);
@@ -93,8 +92,7 @@ PagedWork from_constants(const KernelArgs& args) {
   ConstantReader in(args);
   PagedWork work{};
   PagedAttentionDims& d = work.dims;
-  for (std::int64_t* value : {&d.n, &d.h, &d.d, &d.p, &d.page, &d.kv, &d.dv, &d.r, &d.m, &d.left,
-                              &d.block})
+  for (std::int64_t* value : {&d.n, &d.h, &d.d, &d.p, &d.page, &d.kv, &d.dv, &d.r, &d.m, &d.left, &d.block})
     *value = in.integer();
   for (int* input : {&d.k_scales, &d.v_scales, &d.sink, &d.slopes}) *input = static_cast<int>(in.integer());
   d.scale = in.real();
@@ -117,7 +115,9 @@ class Pool {
         features_(features),
         row_bytes_(dims_.stored(features) * static_cast<std::int64_t>(hal::size_of(dims_.pool))) {}
 
-  std::int64_t stride() const { return dims_.kv * features_; }  // features from one key to the next within a page
+  std::int64_t stride() const {
+    return dims_.kv * features_;
+  }  // features from one key to the next within a page
   // Calls f(key, count, row of the first) for the keys of [keys.begin, keys.end) page by page.
   template <typename F>
   void each_run(std::int64_t r, std::int64_t kv, Range keys, F f) const {

@@ -121,32 +121,29 @@ kernels::Fit fit_pack(const kernels::CallView&, const hal::DeviceInfo&) { return
 
 void encode_pack(const kernels::EncodeArgs& args) {
   const kernels::Nf4PackDims d = kernels::nf4_pack_dims(args.call);
-  record(args, "nf4_pack", d.rows,
-         {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
+  record(args, "nf4_pack", d.rows, {reads(args.inputs[0]), writes(args.outputs[0]), writes(args.outputs[1])},
          Constants().integer(d.columns).integer(d.block).dtype(args.call.inputs[0].dtype));
 }
 
 }  // namespace
 
 Ops nf4_matmul_ops() {
-  return {{{"nf4_matmul_few_rows", run_nf4_matmul_few_rows},
-           {"nf4_unpack", run_unpack},
-           {"nf4_pack", run_pack}},
-          {{"nf4_matmul",
-            {{.name = "few_rows",
-              .about = "few rows: every weight is read once and dequantized in registers, so memory "
-                       "traffic is 4 bits per weight",
-              .fit = fit_few_rows,
-              .encode = encode_few_rows},
-             {.name = "packed",
-              .about = "the packed matmul; weights are dequantized block by block in cache",
-              .fit = fit,
-              .encode = encode,
-              .low_precision = true,
-              .row_exact = true}}},
-           {"nf4_unpack",
-            {simd_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}},
-           {"nf4_pack", {low_precision_variant("a row at a time", fit_pack, encode_pack)}}}};
+  return {
+      {{"nf4_matmul_few_rows", run_nf4_matmul_few_rows}, {"nf4_unpack", run_unpack}, {"nf4_pack", run_pack}},
+      {{"nf4_matmul",
+        {{.name = "few_rows",
+          .about = "few rows: every weight is read once and dequantized in registers, so memory "
+                   "traffic is 4 bits per weight",
+          .fit = fit_few_rows,
+          .encode = encode_few_rows},
+         {.name = "packed",
+          .about = "the packed matmul; weights are dequantized block by block in cache",
+          .fit = fit,
+          .encode = encode,
+          .low_precision = true,
+          .row_exact = true}}},
+       {"nf4_unpack", {simd_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}},
+       {"nf4_pack", {low_precision_variant("a row at a time", fit_pack, encode_pack)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

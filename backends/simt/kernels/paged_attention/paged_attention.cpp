@@ -61,8 +61,8 @@ std::vector<kernels::TensorType> as_floats(const CallView& call, const PagedAtte
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const PagedAttentionDims d = kernels::paged_attention_dims(call);
   const std::vector<kernels::TensorType> inputs = as_floats(call, d);
-  Fit found = fit_packs({call.op, inputs, call.outputs, call.attrs}, target, std::array{d.d, d.dv},
-                        HostForm::packs);
+  Fit found =
+      fit_packs({call.op, inputs, call.outputs, call.attrs}, target, std::array{d.d, d.dv}, HostForm::packs);
   if (!found.ok) return found;
   const Shape shape = shape_of(d, target);
   const std::int64_t pack = found.params.at("pack");
@@ -95,7 +95,8 @@ void encode(const EncodeArgs& args) {
     }
     args.commands.barrier();
   }
-  hal::Binding table = input(PagedAttentionDims::kPageTable), starts = input(PagedAttentionDims::kQueryStarts),
+  hal::Binding table = input(PagedAttentionDims::kPageTable),
+               starts = input(PagedAttentionDims::kQueryStarts),
                lengths = input(PagedAttentionDims::kLengths);
   if (d.k_scales >= 0) {
     hal::Binding joined = slice(args.workspace, modifier_bytes(d), 4 * joined_words(d));
@@ -113,32 +114,29 @@ void encode(const EncodeArgs& args) {
   std::vector<hal::Define> defines = pack_defines(args.call, pack);
   for (hal::Define& item :
        std::vector{dtype_define("Q_TYPE", args.call.inputs[PagedAttentionDims::kQ]),
-                   dtype_define("POOL_TYPE",
-                                {d.k_scales >= 0 ? hal::DType::f32 : d.pool, {}}),
+                   dtype_define("POOL_TYPE", {d.k_scales >= 0 ? hal::DType::f32 : d.pool, {}}),
                    define("CODES", d.pool == hal::DType::i8   ? 8
                                    : d.pool == hal::DType::u8 ? 4
                                                               : 0),
-                   define("D", d.d),
-                   define("DV", d.dv), define("GROUP", d.group()), define("HEADS", shape.heads),
-                   define("KEYS", shape.keys)})
+                   define("D", d.d), define("DV", d.dv), define("GROUP", d.group()),
+                   define("HEADS", shape.heads), define("KEYS", shape.keys)})
     defines.push_back(std::move(item));
   const std::int64_t left = d.left < kernels::kUnlimited
                                 ? std::min<std::int64_t>(d.left, std::numeric_limits<std::int32_t>::max())
                                 : -1;
   const std::int64_t present = (d.sink >= 0 ? 1 : 0) | (d.slopes >= 0 ? 2 : 0) | (d.ring ? 4 : 0);
   const auto words = [&](std::size_t index) { return reads(whole_words(args.inputs[index])); };
-  launch(args,
-         {.kernel = "paged_attention",
-          .defines = std::move(defines),
-          .width = static_cast<std::uint32_t>(shape.width),
-          .groups = grid(items, 1),
-          .bindings = {words(PagedAttentionDims::kQ), words(PagedAttentionDims::kKPool),
-                       words(PagedAttentionDims::kVPool), table, starts, lengths, modifiers,
-                       writes(whole_words(args.outputs[0]))},
-          .constants = {hal::word(d.n), hal::word(d.kv), hal::word(d.page), hal::word(d.p), hal::word(d.r),
-                        hal::word(d.m), hal::word(left), hal::word(present),
-                        hal::word(static_cast<float>(d.scale)), hal::word(static_cast<float>(d.soft_cap)),
-                        hal::word(d.block)}});
+  launch(args, {.kernel = "paged_attention",
+                .defines = std::move(defines),
+                .width = static_cast<std::uint32_t>(shape.width),
+                .groups = grid(items, 1),
+                .bindings = {words(PagedAttentionDims::kQ), words(PagedAttentionDims::kKPool),
+                             words(PagedAttentionDims::kVPool), table, starts, lengths, modifiers,
+                             writes(whole_words(args.outputs[0]))},
+                .constants = {hal::word(d.n), hal::word(d.kv), hal::word(d.page), hal::word(d.p),
+                              hal::word(d.r), hal::word(d.m), hal::word(left), hal::word(present),
+                              hal::word(static_cast<float>(d.scale)),
+                              hal::word(static_cast<float>(d.soft_cap)), hal::word(d.block)}});
 }
 
 }  // namespace
