@@ -22,4 +22,9 @@ struct InferenceStep {
   kernels::DType dtype = kernels::DType::f32;  // of what is kept, where a cache does not say it itself
 };
 
+// Call information: the rows of the call are those of some tokens only, as where logits are wanted.
+struct SelectedTokens {
+  kernels::Tensor rows;  // (L) i32: their indices among all tokens of the call
+};
+
 }  // namespace meshloom::layers

@@ -128,8 +128,8 @@ class Workplace {
     for (const auto& [path, maker] : makers())
       if (std::regex_search(
               command,
-              std::regex("(--init|--draft|checkpoint|--like|import|--config|--baseline|plans|serve) " + path +
-                         "\\b")) &&
+              std::regex("((--init|--draft|checkpoint|--like|import|--config|--baseline|plans|serve) |--adapter \\w+=)" +
+                         path + "\\b")) &&
           !std::filesystem::exists(scratch_.path(path))) {
         const int code = run(maker, said);
         if (code != 0) return code;

@@ -398,7 +398,7 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       "program at once.\n"
       "Examples:\n  meshloom serve run\n"
       "  meshloom serve tuned --port 8000 --max-length 512 --max-sequences 8\n"
-      "  meshloom serve base --adapter sql=peft/sql --adapter chat=tuned --max-loras 8\n"
+      "  meshloom serve run --adapter chat=lora --max-loras 8\n"
       "  meshloom serve tuned --host 0.0.0.0 --api-key-file keys.txt --device cpu");
   command->callback([=, &action] { action = [=] { return serve(registries, *options); }; });
 }

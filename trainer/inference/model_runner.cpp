@@ -78,8 +78,9 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     program.logits = prefix + "logits";
     program.names = {prefix + "tokens",     prefix + "positions",    prefix + "segments", prefix + "slots",
                      prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows",
-                     prefix + layers::LoraSlots::kInput};
-    if (!serving.plan.persistent_types.contains(program.names[kAdapters])) program.names[kAdapters].clear();
+                     prefix + layers::LoraSlots::kInput, prefix + layers::LoraSlots::kRowsInput};
+    for (const Input input : {kAdapters, kRowAdapters})
+      if (!serving.plan.persistent_types.contains(program.names[input])) program.names[input].clear();
   }
   lora_slots_ = lora_slots_of(serving.plan);
   session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
@@ -116,7 +117,10 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
     const Sequence& sequence = *chunk.sequence;
     for (std::int64_t at = sequence.computed; at < sequence.computed + chunk.count; ++at) {
       const auto row = static_cast<std::int32_t>(inputs[kTokens].size());
-      if (sequence.wants_logits(at)) inputs[kRows].push_back(row);
+      if (sequence.wants_logits(at)) {
+        inputs[kRows].push_back(row);
+        inputs[kRowAdapters].push_back(sequence.adapter);
+      }
       inputs[kTokens].push_back(sequence.token(at));
       inputs[kPositions].push_back(static_cast<std::int32_t>(at));
       inputs[kSegments].push_back(1);
@@ -145,6 +149,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
   for (const Input input : {kSlots, kAdapters}) inputs[input].resize(static_cast<std::size_t>(tokens), -1);
   inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
+  inputs[kRowAdapters].resize(static_cast<std::size_t>(program.rows), -1);
   inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());
   inputs[kLengths].resize(sequences, 0);
   inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);

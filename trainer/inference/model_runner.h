@@ -99,6 +99,7 @@ class ModelRunner {
     kLengths,
     kRows,
     kAdapters,
+    kRowAdapters,
     kInputs
   };
   struct Program {

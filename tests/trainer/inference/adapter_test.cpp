@@ -261,8 +261,8 @@ TEST(Adapters, AreRefusedWhereTheyDoNotFit) {
   EXPECT_THAT(refusal(engine, "a b", random_adapter(slots, 1, 1)), HasSubstr("printable ASCII"));
   EXPECT_THAT(refusal(engine, "", random_adapter(slots, 1, 1)), HasSubstr("printable ASCII"));
   LoraAdapter other = random_adapter(slots, 1, 1);
-  other.layers["decoder/head"] = other.layers.begin()->second;
-  EXPECT_THAT(refusal(engine, "a", other), HasSubstr("layer 'decoder/head'"));
+  other.layers["decoder/nothing"] = other.layers.begin()->second;
+  EXPECT_THAT(refusal(engine, "a", other), HasSubstr("layer 'decoder/nothing'"));
   other = random_adapter(slots, 1, 1);
   other.layers.begin()->second.a.pop_back();
   EXPECT_THAT(refusal(engine, "a", other), HasSubstr("inputs"));
