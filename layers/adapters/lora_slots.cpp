@@ -40,7 +40,8 @@ Tensor LoraSlots::adapt(Context& ctx, Tensor x, Tensor y) {
     });
   };
   const Tensor a = kept(kA, {slots_, rank_, dims_.input}), b = kept(kB, {slots_, rank_, dims_.output});
-  return kernels::gather_matmul(kernels::gather_matmul(x, a, slots, {.trans_b = true}), b, slots, {.residual = y});
+  return kernels::gather_matmul(kernels::gather_matmul(x, a, slots, {.trans_b = true}), b, slots,
+                                {.residual = y});
 }
 
 Merge LoraSlots::merge() const {

@@ -19,8 +19,9 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
   const Plan& plan = serving.plan;
   for (const std::string& note : plan.notes) say_note(note);
   const std::int64_t tokens = runner.pages * runner.page_size;
-  const std::int64_t cache_bytes = plan.memory.at("cache"), page_bytes = cache_bytes / runner.pages,
-                     other_bytes = plan.peak_bytes - cache_bytes, available = memory_limit(device);
+  const std::int64_t cache_bytes = plan.memory.at("cache") - lora_slots_of(plan).bytes,
+                     page_bytes = cache_bytes / runner.pages, other_bytes = plan.peak_bytes - cache_bytes,
+                     available = memory_limit(device);
   // What the pools round up to is less than a page.
   const std::int64_t max_pages =
       available > 0 && page_bytes > 0 ? std::max<std::int64_t>((available - other_bytes) / page_bytes, 0) : 0;

@@ -21,8 +21,7 @@ void add_lora_slots(TrainerConfig& config, std::int64_t slots, std::int64_t rank
                        [&](const std::string& mixture) { return path.starts_with(mixture); });
   });
   if (paths.empty())
-    throw Error("adapters", "need a model with a Linear outside of mixtures of experts",
-                "none");
+    throw Error("adapters", "need a model with a Linear outside of mixtures of experts", "none");
   layers::replace_at(*config.model, paths, [&](const layers::Config& old, const std::string&) {
     auto wrapper = std::make_unique<layers::LoraSlots::Config>();
     wrapper->slots = slots;

@@ -76,9 +76,16 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
-    program.names = {prefix + "tokens",     prefix + "positions",    prefix + "segments", prefix + "slots",
-                     prefix + "page_table", prefix + "query_starts", prefix + "lengths",  prefix + "rows",
-                     prefix + layers::LoraSlots::kInput, prefix + layers::LoraSlots::kRowsInput};
+    program.names = {prefix + "tokens",
+                     prefix + "positions",
+                     prefix + "segments",
+                     prefix + "slots",
+                     prefix + "page_table",
+                     prefix + "query_starts",
+                     prefix + "lengths",
+                     prefix + "rows",
+                     prefix + layers::LoraSlots::kInput,
+                     prefix + layers::LoraSlots::kRowsInput};
     for (const Input input : {kAdapters, kRowAdapters})
       if (!serving.plan.persistent_types.contains(program.names[input])) program.names[input].clear();
   }

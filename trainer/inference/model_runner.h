@@ -106,7 +106,7 @@ class ModelRunner {
     std::int64_t rows = 0;
     std::string logits;
     std::array<std::string, kInputs> names;  // "" = the program has no such input
-    std::array<Ids, kInputs> written;  // what the inputs hold
+    std::array<Ids, kInputs> written;        // what the inputs hold
   };
   // A run with its inputs written.
   struct Prepared {

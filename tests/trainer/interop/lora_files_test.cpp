@@ -55,9 +55,10 @@ class LoraFiles : public testing::Test {
       }
     return directory;
   }
-  LoraAdapter read(const std::string& directory, const trainer::TrainerConfig& recipe, std::int64_t rank = 8) {
-    return trainer::read_lora(directory, *recipe.model, recipe.sequence, slots_of(recipe, rank), catalog(), classes(),
-                              [](const std::string&) {});
+  LoraAdapter read(const std::string& directory, const trainer::TrainerConfig& recipe,
+                   std::int64_t rank = 8) {
+    return trainer::read_lora(directory, *recipe.model, recipe.sequence, slots_of(recipe, rank), catalog(),
+                              classes(), [](const std::string&) {});
   }
   trainer::TrainerConfig imported(const std::string& name) {
     return recipe_of(import_quietly(model_directory(name), scratch_.path(name)).checkpoint);
@@ -81,7 +82,8 @@ TEST(PeftConfigs, GiveRanksAndFactors) {
   json["use_rslora"] = true;
   json["rank_pattern"] = {{"q_proj", 9}, {"layers.1.mlp.up_proj", 16}, {"up_proj", 2}};
   json["alpha_pattern"] = {{"up_proj", 3.5}};
-  for (const char* ignored : {"target_modules", "task_type", "base_model_name_or_path", "peft_version"}) json[ignored] = "x";
+  for (const char* ignored : {"target_modules", "task_type", "base_model_name_or_path", "peft_version"})
+    json[ignored] = "x";
   for (const char* neutral : {"use_dora", "lora_bias", "of_the_future"}) json[neutral] = false;
   json["modules_to_save"] = nullptr;
   json["loftq_config"] = nlohmann::json::object();
@@ -99,7 +101,7 @@ TEST(PeftConfigs, AreRefusedByName) {
   EXPECT_EQ(peft_refusal([](auto&) {}), "no error");
   const auto refuses = [](const char* field, const nlohmann::ordered_json& value, const std::string& rule) {
     const std::string message = peft_refusal([&](auto& json) { json[field] = value; });
-    EXPECT_THAT(message, HasSubstr("file, field " ));
+    EXPECT_THAT(message, HasSubstr("file, field "));
     EXPECT_THAT(message, HasSubstr(field));
     EXPECT_THAT(message, HasSubstr(rule));
   };
@@ -113,24 +115,28 @@ TEST(PeftConfigs, AreRefusedByName) {
   refuses("rank_pattern", {1, 2}, "must be an object");
   refuses("init_lora_weights", "pissa", "leaves the model's weights");
   refuses("init_lora_weights", "olora", "leaves the model's weights");
-  for (const char* name : {"use_dora", "lora_bias", "use_qalora", "of_the_future"}) refuses(name, true, "is not built here");
+  for (const char* name : {"use_dora", "lora_bias", "use_qalora", "of_the_future"})
+    refuses(name, true, "is not built here");
   refuses("bias", "lora_only", "is not built here");
   refuses("modules_to_save", {"lm_head"}, "is not built here");
   refuses("layer_replication", {{0, 4}}, "is not built here");
   for (const char* name : {"peft_type", "r", "lora_alpha"})
     EXPECT_THAT(peft_refusal([&](auto& json) { json.erase(name); }), HasSubstr("must be given"));
-  EXPECT_THAT(message_of([] { trainer::parse_peft_config("[]", "file"); }), HasSubstr("must be a JSON object"));
+  EXPECT_THAT(message_of([] { trainer::parse_peft_config("[]", "file"); }),
+              HasSubstr("must be a JSON object"));
   EXPECT_THAT(message_of([] { trainer::parse_peft_config("{", "file"); }), HasSubstr("file"));
 }
 
 TEST_F(LoraFiles, OfPeftHaveTheModelsLayers) {
   const trainer::TrainerConfig recipe = imported("llama");
   const LoraSlotsOfPlan slots = slots_of(recipe, 8);
-  const std::string path = "decoder/stack/layer1/feed_forward/down_proj", name = "base_model.model.model.layers.1.mlp.down_proj";
+  const std::string path = "decoder/stack/layer1/feed_forward/down_proj",
+                    name = "base_model.model.model.layers.1.mlp.down_proj";
   ASSERT_TRUE(slots.layers.contains(path));
   const auto [input, output] = slots.layers.at(path);
-  const LoraAdapter adapter =
-      read(write(kPlainPeft, {{name + ".lora_A.weight", {4, input}, 1}, {name + ".lora_B.weight", {output, 4}, 5}}), recipe);
+  const LoraAdapter adapter = read(write(kPlainPeft, {{name + ".lora_A.weight", {4, input}, 1},
+                                                      {name + ".lora_B.weight", {output, 4}, 5}}),
+                                   recipe);
   ASSERT_EQ(adapter.layers.size(), 1u);
   const LoraAdapter::Layer& layer = adapter.layers.at(path);
   EXPECT_EQ(layer.rank, 4);
@@ -142,10 +148,12 @@ TEST_F(LoraFiles, OfPeftHaveTheModelsLayers) {
 TEST_F(LoraFiles, OfPeftArePartedAsTheirModelIs) {
   const trainer::TrainerConfig recipe = imported("gpt2");
   const LoraSlotsOfPlan slots = slots_of(recipe, 8);
-  const std::string path = "decoder/stack/layer0/attention/", name = "base_model.model.transformer.h.0.attn.c_attn";
+  const std::string path = "decoder/stack/layer0/attention/",
+                    name = "base_model.model.transformer.h.0.attn.c_attn";
   const auto [input, output] = slots.layers.at(path + "q_proj");
   const LoraAdapter adapter = read(
-      write(kPlainPeft, {{name + ".lora_A.weight", {4, input}}, {name + ".lora_B.weight", {3 * output, 4}}}), recipe);
+      write(kPlainPeft, {{name + ".lora_A.weight", {4, input}}, {name + ".lora_B.weight", {3 * output, 4}}}),
+      recipe);
   ASSERT_EQ(adapter.layers.size(), 3u);
   std::size_t part = 0;
   for (const char* projection : {"q_proj", "k_proj", "v_proj"}) {
@@ -161,8 +169,8 @@ TEST_F(LoraFiles, OfPeftAreRefusedWhereTheyDoNotFit) {
   const auto [input, output] = slots_of(recipe, 8).layers.at("decoder/stack/layer0/attention/q_proj");
   const std::string name = "base_model.model.model.layers.0.self_attn.q_proj";
   const PeftTensor a{name + ".lora_A.weight", {4, input}}, b{name + ".lora_B.weight", {output, 4}};
-  const auto refusal = [&](const std::vector<PeftTensor>& tensors, const nlohmann::ordered_json& config = kPlainPeft,
-                           std::int64_t rank = 8) {
+  const auto refusal = [&](const std::vector<PeftTensor>& tensors,
+                           const nlohmann::ordered_json& config = kPlainPeft, std::int64_t rank = 8) {
     return message_of([&] { read(write(config, tensors), recipe, rank); });
   };
   EXPECT_EQ(refusal({a, b}), "no error");
@@ -173,10 +181,12 @@ TEST_F(LoraFiles, OfPeftAreRefusedWhereTheyDoNotFit) {
   EXPECT_THAT(refusal({a, {b.name, {output, 4}, NAN}}), HasSubstr("every value must be finite"));
   EXPECT_THAT(refusal({a, b, {"base_model.model.model.norm.lora_A.weight", {4, input}}}),
               HasSubstr("must be of a Linear that the server has slots for"));
-  for (const char* other : {"x", "base_model.model.lora_A.weight", "base_model.model.model.embed_tokens.lora_embedding_A",
-                            "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"})
+  for (const char* other :
+       {"x", "base_model.model.lora_A.weight", "base_model.model.model.embed_tokens.lora_embedding_A",
+        "base_model.model.model.layers.0.self_attn.q_proj.lora_magnitude_vector"})
     EXPECT_THAT(refusal({a, b, {other, {1}}}), HasSubstr("must be lora_A or lora_B of a Linear"));
-  EXPECT_THAT(message_of([&] { read(scratch_.path("none"), recipe); }), HasSubstr("must be the directory of an adapter"));
+  EXPECT_THAT(message_of([&] { read(scratch_.path("none"), recipe); }),
+              HasSubstr("must be the directory of an adapter"));
   const std::string directory = write(kPlainPeft, {a, b});
   std::filesystem::rename(directory + "/adapter_model.safetensors", directory + "/adapter_model.bin");
   EXPECT_THAT(message_of([&] { read(directory, recipe); }), HasSubstr("pickled files are not read"));
@@ -189,11 +199,14 @@ TEST_F(LoraFiles, OfRunsAreThoseOfTheirLora) {
   };
   ASSERT_EQ(train("tiny --out " + run), 0);
   const std::string init = "--init " + run + " --out ";
-  ASSERT_EQ(train(init + scratch_.path("lora") + " --modify 'Adapt{with=Lora{rank=3 alpha=6} where=\"**.{q,up}_proj\"}'"), 0);
+  ASSERT_EQ(train(init + scratch_.path("lora") +
+                  " --modify 'Adapt{with=Lora{rank=3 alpha=6} where=\"**.{q,up}_proj\"}'"),
+            0);
   ASSERT_EQ(train(init + scratch_.path("dora") + " --modify 'Adapt{with=Dora{rank=3}}'"), 0);
   const trainer::TrainerConfig recipe = recipe_of(trainer::open_newest(run, [](const std::string&) {}).path);
   const LoraAdapter adapter = read(scratch_.path("lora"), recipe);
-  const trainer::Checkpoint checkpoint = trainer::open_newest(scratch_.path("lora"), [](const std::string&) {});
+  const trainer::Checkpoint checkpoint =
+      trainer::open_newest(scratch_.path("lora"), [](const std::string&) {});
   const std::string path = "decoder/stack/layer0/attention/q_proj";
   ASSERT_TRUE(adapter.layers.contains(path));
   const LoraAdapter::Layer& layer = adapter.layers.at(path);

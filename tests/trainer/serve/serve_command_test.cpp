@@ -225,10 +225,15 @@ TEST(ServeCommand, ServesAdaptersThatComeAndGo) {
               0);
   Served served({base, "--device", "cpu", "--adapter", "tuned=" + tuned, "--max-loras", "2"});
   ASSERT_NE(served.port(), 0) << served.said();
-  const auto post = [&](const std::string& path, const Json& body) { return ask(served.port(), "POST", path, body.dump()); };
+  const auto post = [&](const std::string& path, const Json& body) {
+    return ask(served.port(), "POST", path, body.dump());
+  };
   const auto scores = [&](const std::string& model) {
-    const Answer answer = post("/v1/completions", {{"model", model}, {"prompt", "In the beginning"}, {"echo", true},
-                                                   {"logprobs", 0}, {"max_tokens", 0}});
+    const Answer answer = post("/v1/completions", {{"model", model},
+                                                   {"prompt", "In the beginning"},
+                                                   {"echo", true},
+                                                   {"logprobs", 0},
+                                                   {"max_tokens", 0}});
     EXPECT_EQ(answer.status, 200) << answer.body;
     const Json json = Json::parse(answer.body);
     EXPECT_EQ(json["model"], model);
@@ -236,12 +241,14 @@ TEST(ServeCommand, ServesAdaptersThatComeAndGo) {
   };
   const auto models = [&] {
     std::vector<std::string> names;
-    for (const Json& model : Json::parse(ask(served.port(), "GET", "/v1/models").body)["data"]) names.push_back(model["id"]);
+    const Json all = Json::parse(ask(served.port(), "GET", "/v1/models").body);
+    for (const Json& model : all["data"]) names.push_back(model["id"]);
     return names;
   };
   EXPECT_THAT(models(), testing::ElementsAre("base", "tuned"));
   const auto load = [&](const std::string& name, const std::string& path, bool replace = false) {
-    return post("/v1/load_lora_adapter", {{"lora_name", name}, {"lora_path", path}, {"load_inplace", replace}});
+    return post("/v1/load_lora_adapter",
+                {{"lora_name", name}, {"lora_path", path}, {"load_inplace", replace}});
   };
   const Answer loaded = load("other", other);
   EXPECT_EQ(loaded.status, 200) << loaded.body;
@@ -261,7 +268,8 @@ TEST(ServeCommand, ServesAdaptersThatComeAndGo) {
   const Answer unknown = post("/v1/completions", {{"model", "other"}, {"prompt", "a"}});
   EXPECT_EQ(unknown.status, 404);
   EXPECT_THAT(unknown.body, HasSubstr("model must be 'base' or 'tuned'"));
-  EXPECT_THAT(ask(served.port(), "GET", "/metrics").body, HasSubstr("meshloom_lora_adapters{model_name=\"base\"} 1"));
+  EXPECT_THAT(ask(served.port(), "GET", "/metrics").body,
+              HasSubstr("meshloom_lora_adapters{model_name=\"base\"} 1"));
   served.signal(SIGTERM);
   EXPECT_EQ(served.exit_code(), 0);
   // A model with the adapter merged into it says the same.
@@ -270,11 +278,13 @@ TEST(ServeCommand, ServesAdaptersThatComeAndGo) {
   Served plain({scratch.path("plain"), "--device", "cpu"});
   const Answer answer = ask(plain.port(), "POST", "/v1/completions",
                             R"({"prompt":"In the beginning","echo":true,"logprobs":0,"max_tokens":0})");
-  EXPECT_EQ(ask(plain.port(), "POST", "/v1/load_lora_adapter", R"({"lora_name":"a","lora_path":"b"})").status, 400);
+  EXPECT_EQ(ask(plain.port(), "POST", "/v1/load_lora_adapter", R"({"lora_name":"a","lora_path":"b"})").status,
+            400);
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Json expected = Json::parse(answer.body)["choices"][0]["logprobs"]["token_logprobs"];
   ASSERT_EQ(expected.size(), of_tuned.size());
-  for (std::size_t i = 1; i < of_tuned.size(); ++i) EXPECT_NEAR(expected[i].get<double>(), of_tuned[i].get<double>(), 1e-4);
+  for (std::size_t i = 1; i < of_tuned.size(); ++i)
+    EXPECT_NEAR(expected[i].get<double>(), of_tuned[i].get<double>(), 1e-4);
 }
 
 TEST(ServeCommand, WhatItRefuses) {
@@ -303,7 +313,8 @@ TEST(ServeCommand, WhatItRefuses) {
   refuses("--port 0 --draft-tokens -1 " + run, "--draft-tokens", 2);
   refuses("--port 0 --max-loras 0 " + run, "--max-loras", 2);
   refuses("--port 0 --device cpu --adapter a " + run, "--adapter: must be NAME=DIR");
-  refuses("--port 0 --device cpu --adapter a=x --adapter b=x --max-loras 1 " + run, "--max-loras: must be room");
+  refuses("--port 0 --device cpu --adapter a=x --adapter b=x --max-loras 1 " + run,
+          "--max-loras: must be room");
   refuses("--port 0 --device cpu --adapter a=" + run + " " + run, "learner.train=adapters");
 }
 
