@@ -64,7 +64,8 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
       const float* w = inputs[kW].as<float>() + index * d.n * d.k + (d.trans_b ? n * d.k : n);
       const std::int64_t step = d.trans_b ? 1 : d.n;
       double sum = 0;
-      for (std::int64_t k = 0; k < d.k; ++k) sum += static_cast<double>(x[k]) * static_cast<double>(w[k * step]);
+      for (std::int64_t k = 0; k < d.k; ++k)
+        sum += static_cast<double>(x[k]) * static_cast<double>(w[k * step]);
       y = static_cast<float>(d.residual ? static_cast<double>(before) + sum : sum);
     }
   }

@@ -24,8 +24,8 @@ class LoraSlots : public Adapter {
   LoraSlots(const Config& config, const Place& place);
   Merge merge() const override;
 
-  // The input of a step: i32 (N), the slot of each token, -1 = none.
-  static constexpr const char* kInput = "adapters";
+  // Inputs of a step, i32: the slot of each token (N), and of each whose logits are wanted (L); -1 = none.
+  static constexpr const char *kInput = "adapters", *kRowsInput = "row_adapters";
   // Behind the path of the adapted layer: A of all slots (slots, rank, input) and the transposed B
   // (slots, rank, output).
   static constexpr const char *kA = "lora_slots_a", *kB = "lora_slots_b";

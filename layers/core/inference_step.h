@@ -25,4 +25,9 @@ struct InferenceStep {
   std::int64_t step_tokens = 0;            // new tokens of any program that shares the caches, at most
 };
 
+// Call information: the rows of the call are those of some tokens only, as where logits are wanted.
+struct SelectedTokens {
+  kernels::Tensor rows;  // (L) i32: their indices among all tokens of the call
+};
+
 }  // namespace meshloom::layers

@@ -3,6 +3,7 @@
 
 #include "kernels/embedding/embedding.h"
 #include "layers/block/backbone.h"
+#include "layers/core/inference_step.h"
 #include "layers/embedding/head.h"
 
 namespace meshloom::layers {
@@ -30,7 +31,9 @@ class Decoder : public Backbone {
   // The logits of some tokens only, whose indices are `rows` (L) i32 -> (L, vocab).
   Tensor forward(Context& caller, Tensor tokens, Tensor rows) {
     Context ctx = caller.child(name());
-    return logits(ctx, kernels::embedding(features(ctx, tokens), rows));
+    const Tensor selected = kernels::embedding(features(ctx, tokens), rows);
+    ctx.put(SelectedTokens{rows});
+    return logits(ctx, selected);
   }
   // forward() in two steps: first the hidden states (B * S, dim), then the logits of some of their rows, whose call is
   // in the context `caller`.

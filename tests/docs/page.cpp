@@ -126,10 +126,9 @@ class Workplace {
 
   int run(const std::string& command, std::string& said) {
     for (const auto& [path, maker] : makers())
-      if (std::regex_search(
-              command,
-              std::regex("(--init|--draft|checkpoint|--like|import|--config|--baseline|plans|serve) " + path +
-                         "\\b")) &&
+      if (std::regex_search(command, std::regex("((--init|--draft|checkpoint|--like|import|--config|--"
+                                                "baseline|plans|serve) |--adapter \\w+=)" +
+                                                path + "\\b")) &&
           !std::filesystem::exists(scratch_.path(path))) {
         const int code = run(maker, said);
         if (code != 0) return code;

@@ -537,7 +537,8 @@ std::vector<Fault> faults() {
       {"a_row_of_no_matrix_has_the_first", "gather_matmul",
        [](Call& call) {
          call.take(call.after([&](Tensors& inputs) {
-           std::replace(integers(inputs, 2), integers(inputs, 2) + call.rows(), std::int32_t{-1}, std::int32_t{0});
+           std::replace(integers(inputs, 2), integers(inputs, 2) + call.rows(), std::int32_t{-1},
+                        std::int32_t{0});
          }));
        }},
       {"last_output_of_a_block", "gather_matmul", last_column(0, 8, 7)},

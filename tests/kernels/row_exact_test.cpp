@@ -176,7 +176,9 @@ TEST_F(RowExact, ProductsWithAMatrixPerRowKeepTheBitsOfARow) {
     const DType dtype = dtype_of(rng, {DType::f32, DType::bf16, DType::f16});
     RowCall call{"gather_matmul",
                  {"",
-                  {{dtype, {m, k}}, {dtype_of(rng, {DType::f32, DType::bf16}), {rng.integer(1, 5), n, k}}, {DType::i32, {m}}},
+                  {{dtype, {m, k}},
+                   {dtype_of(rng, {DType::f32, DType::bf16}), {rng.integer(1, 5), n, k}},
+                   {DType::i32, {m}}},
                   {}},
                  {0, 2}};
     if (rng.flip())

@@ -190,17 +190,21 @@ void load_adapters(LoadedModel& model, const Checkpoint& checkpoint, const Regis
     if (!error.empty()) say_note("an adapter was not loaded: " + error);
   };
   for (const auto& [name, directory] : adapters) {
-    if (name == model.served.name) throw Error("--adapter", "must not have the name of the model", "'" + name + "'");
+    if (name == model.served.name)
+      throw Error("--adapter", "must not have the name of the model", "'" + name + "'");
     model.engine->load_adapter(name, std::make_shared<const LoraAdapter>(read(directory)), false, failed);
     fmt::print("Adapter {} from {}\n", name, directory);
   }
   if (options.max_loras == 0) return;
   model.adapters = std::make_unique<AdapterLoader>(*model.engine, read);
-  model.served.load_adapter = [&loader = *model.adapters](const std::string& name, const std::string& directory,
-                                                          bool replace, AdapterLoader::Done done) {
+  model.served.load_adapter = [&loader = *model.adapters](const std::string& name,
+                                                          const std::string& directory, bool replace,
+                                                          AdapterLoader::Done done) {
     loader.load(name, directory, replace, std::move(done));
   };
-  model.served.unload_adapter = [&engine = *model.engine](const std::string& name) { engine.unload_adapter(name); };
+  model.served.unload_adapter = [&engine = *model.engine](const std::string& name) {
+    engine.unload_adapter(name);
+  };
 }
 
 void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
@@ -218,7 +222,8 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   const std::int64_t slots =
       options.max_loras > 0 ? options.max_loras : static_cast<std::int64_t>(adapters.size());
   if (static_cast<std::int64_t>(adapters.size()) > slots)
-    throw Error("--max-loras", "must be room for every --adapter, of which there are " + std::to_string(adapters.size()),
+    throw Error("--max-loras",
+                "must be room for every --adapter, of which there are " + std::to_string(adapters.size()),
                 std::to_string(slots));
   if (slots > 0) add_lora_slots(model.config, slots, options.max_lora_rank, registries.classes);
   const TrainerConfig& config = model.config;
@@ -386,13 +391,15 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       ->type_name("RUN");
   command
       ->add_option("--adapter", options->adapters,
-                   "A LoRA adapter, NAME=DIR, which requests choose by the model NAME: a directory that PEFT saved, or a "
+                   "A LoRA adapter, NAME=DIR, which requests choose by the model NAME: a directory that PEFT "
+                   "saved, or a "
                    "run that trained Lora adapters. May be given several times")
       ->type_name("NAME=DIR");
   command
-      ->add_option("--max-loras", options->max_loras,
-                   "Adapters that there is room for; clients may load and unload them. Without it only those of "
-                   "--adapter are served")
+      ->add_option(
+          "--max-loras", options->max_loras,
+          "Adapters that there is room for; clients may load and unload them. Without it only those of "
+          "--adapter are served")
       ->check(integer_from(1));
   command
       ->add_option("--max-lora-rank", options->max_lora_rank,
@@ -409,7 +416,7 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       "program at once.\n"
       "Examples:\n  meshloom serve run\n"
       "  meshloom serve tuned --port 8000 --max-length 512 --max-sequences 8\n"
-      "  meshloom serve base --adapter sql=peft/sql --adapter chat=tuned --max-loras 8\n"
+      "  meshloom serve run --adapter chat=lora --max-loras 8\n"
       "  meshloom serve tuned --host 0.0.0.0 --api-key-file keys.txt --device cpu");
   command->callback([=, &action] { action = [=] { return serve(registries, *options); }; });
 }

@@ -20,7 +20,8 @@ template <typename Adapters>
 UnknownAdapter unknown_adapter(const std::string& name, const Adapters& adapters) {
   std::vector<std::string> names;
   for (const auto& [known, unused] : adapters) names.push_back(known);
-  return UnknownAdapter("adapter", "must be one that is loaded (" + (names.empty() ? "none" : hal::join(names)) + ")",
+  return UnknownAdapter("adapter",
+                        "must be one that is loaded (" + (names.empty() ? "none" : hal::join(names)) + ")",
                         "'" + name + "'");
 }
 
@@ -241,9 +242,10 @@ void Engine::load_adapter(const std::string& name, std::shared_ptr<const LoraAda
   if (slots.slots == 0) throw Error(where, "needs a model with slots for adapters", "none");
   if (name.empty() || name.size() > kMaxName ||
       std::any_of(name.begin(), name.end(), [](char c) { return c <= 32 || c >= 127; }))
-    throw Error("adapter", "the name must be of 1 to " + std::to_string(kMaxName) +
-                               " printable ASCII characters without spaces",
-                std::to_string(name.size()) + " bytes");
+    throw Error(
+        "adapter",
+        "the name must be of 1 to " + std::to_string(kMaxName) + " printable ASCII characters without spaces",
+        std::to_string(name.size()) + " bytes");
   check_fits(*adapter, slots, where);
   auto made = std::make_shared<Adapter>();
   made->weights = std::move(adapter);
@@ -283,12 +285,14 @@ std::vector<std::string> Engine::adapters() const {
 bool Engine::take_adapters() {
   bool any = false;
   for (std::shared_ptr<Adapter>& each : std::exchange(loading_, {})) {
-    std::shared_ptr<Adapter> adapter = std::move(each);  // its slot is free at the end where nobody needs it any more
+    std::shared_ptr<Adapter> adapter =
+        std::move(each);  // its slot is free at the end where nobody needs it any more
     if (adapter.use_count() == 1) {
       adapter->loaded({});
       continue;
     }
-    const auto slot = std::find_if(slots_.begin(), slots_.end(), [](const auto& each) { return each.expired(); });
+    const auto slot =
+        std::find_if(slots_.begin(), slots_.end(), [](const auto& each) { return each.expired(); });
     if (slot == slots_.end()) {
       loading_.push_back(std::move(adapter));
       continue;
@@ -507,7 +511,9 @@ void Engine::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     if (step()) continue;
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, stop, [&] { return !submitted_.empty() || !cancelled_.empty() || new_weights_ || !new_adapters_.empty(); });
+    wake_.wait(lock, stop, [&] {
+      return !submitted_.empty() || !cancelled_.empty() || new_weights_ || !new_adapters_.empty();
+    });
   }
 }
 

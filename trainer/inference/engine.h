@@ -139,7 +139,7 @@ class Engine : public EngineClient {
   PagePool pool_;
   std::vector<std::unique_ptr<Active>> active_;  // waiting and running
   EngineCounters counts_;
-  std::shared_ptr<const StoredTensors> weights_;  // to be read when nothing runs
+  std::shared_ptr<const StoredTensors> weights_;     // to be read when nothing runs
   std::vector<std::weak_ptr<const Adapter>> slots_;  // expired = free
   std::vector<std::shared_ptr<Adapter>> loading_;    // that wait for a slot
 

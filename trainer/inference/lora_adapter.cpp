@@ -17,14 +17,11 @@ void add_lora_slots(TrainerConfig& config, std::int64_t slots, std::int64_t rank
   });
   std::vector<std::string> paths = layers::select(*config.model, {.of_class = "Linear"}, classes);
   std::erase_if(paths, [&](const std::string& path) {
-    const std::string whole = "." + path + ".";
-    return whole.find(".head.") != std::string::npos ||
-           std::any_of(mixtures.begin(), mixtures.end(),
+    return std::any_of(mixtures.begin(), mixtures.end(),
                        [&](const std::string& mixture) { return path.starts_with(mixture); });
   });
   if (paths.empty())
-    throw Error("adapters", "need a model with a Linear outside of its head and of mixtures of experts",
-                "none");
+    throw Error("adapters", "need a model with a Linear outside of mixtures of experts", "none");
   layers::replace_at(*config.model, paths, [&](const layers::Config& old, const std::string&) {
     auto wrapper = std::make_unique<layers::LoraSlots::Config>();
     wrapper->slots = slots;

@@ -21,7 +21,7 @@ struct LoraAdapter {
   std::map<std::string, Layer> layers;  // by the path of the adapted layer
 };
 
-// Puts LoraSlots around every Linear of a model but those of the head and of mixtures of experts. Throws Error where there is none.
+// Puts LoraSlots around every Linear of a model but those of mixtures of experts. Throws Error where there is none.
 void add_lora_slots(TrainerConfig& config, std::int64_t slots, std::int64_t rank,
                     const layers::ClassTable& classes);
 

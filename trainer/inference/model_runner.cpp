@@ -87,10 +87,12 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
-    for (const char* name : {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths",
-                             "sequence_ids", "rows", layers::LoraSlots::kInput})
+    for (const char* name :
+         {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths", "sequence_ids",
+          "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput})
       program.names.push_back(prefix + name);
-    if (!serving.plan.persistent_types.contains(program.names[kAdapters])) program.names[kAdapters].clear();
+    for (const Input input : {kAdapters, kRowAdapters})
+      if (!serving.plan.persistent_types.contains(program.names[input])) program.names[input].clear();
     for (const std::int64_t size : cached_rows_)
       program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
     program.written.resize(program.names.size());
@@ -130,7 +132,10 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
     const Sequence& sequence = *chunk.sequence;
     for (std::int64_t at = sequence.computed; at < sequence.computed + chunk.count; ++at) {
       const auto row = static_cast<std::int32_t>(inputs[kTokens].size());
-      if (sequence.wants_logits(at)) inputs[kRows].push_back(row);
+      if (sequence.wants_logits(at)) {
+        inputs[kRows].push_back(row);
+        inputs[kRowAdapters].push_back(sequence.adapter);
+      }
       inputs[kTokens].push_back(sequence.token(at));
       inputs[kPositions].push_back(static_cast<std::int32_t>(at));
       inputs[kSegments].push_back(1);
@@ -166,6 +171,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   for (const Input input : {kSlots, kAdapters}) inputs[input].resize(static_cast<std::size_t>(tokens), -1);
   for (std::size_t i = kInputs; i < inputs.size(); ++i) inputs[i].resize(static_cast<std::size_t>(tokens), -1);
   inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
+  inputs[kRowAdapters].resize(static_cast<std::size_t>(program.rows), -1);
   inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());
   inputs[kLengths].resize(sequences, 0);
   inputs[kSequenceIds].resize(sequences, 0);

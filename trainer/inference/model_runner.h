@@ -111,6 +111,7 @@ class ModelRunner {
     kSequenceIds,
     kRows,
     kAdapters,
+    kRowAdapters,
     kInputs  // then one for each of cached_rows_
   };
   struct Program {

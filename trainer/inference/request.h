@@ -63,7 +63,7 @@ struct Request {
       constraint;  // of this request alone; none = any token. Once it has ended, so has the text
   int top = 0;     // alternatives of each TokenScore
   bool score_prompt = false;
-  int priority = 0;  // smaller = earlier; equal ones by arrival
+  int priority = 0;     // smaller = earlier; equal ones by arrival
   std::string adapter;  // that the engine has loaded; "" = the model alone
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<RequestEvents> events;  // must be set

@@ -34,22 +34,35 @@ constexpr std::int64_t kPeftConfigBytes = 1 << 20, kMaxRank = 1 << 16;
 constexpr std::size_t kMaxPatterns = 1024;
 
 // Fields that do not change what an adapter computes: how it was made, where it goes, and what the names of the tensors say as well.
-constexpr std::array kNoChange{"auto_mapping",      "base_model_name_or_path", "corda_config",
-                              "eva_config",        "exclude_modules",         "fan_in_fan_out",
-                              "inference_mode",    "layers_pattern",          "layers_to_transform",
-                              "lora_dropout",      "megatron_core",           "peft_version",
-                              "qalora_group_size", "revision",                "runtime_config",
-                              "target_modules",    "task_type"};
+constexpr std::array kNoChange{"auto_mapping",
+                               "base_model_name_or_path",
+                               "corda_config",
+                               "eva_config",
+                               "exclude_modules",
+                               "fan_in_fan_out",
+                               "inference_mode",
+                               "layers_pattern",
+                               "layers_to_transform",
+                               "lora_dropout",
+                               "megatron_core",
+                               "peft_version",
+                               "qalora_group_size",
+                               "revision",
+                               "runtime_config",
+                               "target_modules",
+                               "task_type"};
 
 bool is_neutral(const PeftJson& value) {
-  return value.is_null() || value == false || ((value.is_structured() || value.is_string()) && value.empty()) ||
-         value == "none";
+  return value.is_null() || value == false ||
+         ((value.is_structured() || value.is_string()) && value.empty()) || value == "none";
 }
 
-std::string shown_peft(const PeftJson& value) { return shown(value.dump(-1, ' ', true, PeftJson::error_handler_t::replace)); }
+std::string shown_peft(const PeftJson& value) {
+  return shown(value.dump(-1, ' ', true, PeftJson::error_handler_t::replace));
+}
 
 [[noreturn]] void refuse_peft(const std::string& where, const std::string& field, const std::string& rule,
-                         const std::string& found) {
+                              const std::string& found) {
   throw Error(where + ", field " + field, rule, found);
 }
 
@@ -62,7 +75,8 @@ std::int64_t peft_rank(const PeftJson& value, const std::string& where, const st
 
 double peft_alpha(const PeftJson& value, const std::string& where, const std::string& field) {
   const double alpha = value.is_number() ? value.get<double>() : std::nan("");
-  if (!(std::abs(alpha) <= 1e6)) refuse_peft(where, field, "must be a number from -1e6 to 1e6", shown_peft(value));
+  if (!(std::abs(alpha) <= 1e6))
+    refuse_peft(where, field, "must be a number from -1e6 to 1e6", shown_peft(value));
   return alpha;
 }
 
@@ -72,12 +86,16 @@ void each_pattern(const PeftJson& json, const std::string& where, const char* fi
   const auto found = json.find(field);
   if (found == json.end() || found->is_null()) return;
   if (!found->is_object() || found->size() > kMaxPatterns)
-    refuse_peft(where, field, fmt::format("must be an object of at most {} names", kMaxPatterns), shown_peft(*found));
+    refuse_peft(where, field, fmt::format("must be an object of at most {} names", kMaxPatterns),
+                shown_peft(*found));
   for (const auto& [pattern, value] : found->items()) {
     const bool plain = !pattern.empty() && std::all_of(pattern.begin(), pattern.end(), [](char c) {
-      return c == '.' || c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+      return c == '.' || c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') ||
+             (c >= 'A' && c <= 'Z');
     });
-    if (!plain) refuse_peft(where, field, "must have names of modules; regular expressions are not built", shown(pattern));
+    if (!plain)
+      refuse_peft(where, field, "must have names of modules; regular expressions are not built",
+                  shown(pattern));
     each(pattern, value);
   }
 }
@@ -99,8 +117,8 @@ struct PeftTarget {
 
 // By the name that transformers gives the module.
 std::map<std::string, PeftTarget> peft_targets(const layers::Config& model, std::int64_t sequence,
-                                      const LoraSlotsOfPlan& slots, const kernels::Catalog& catalog,
-                                      const layers::ClassTable& classes) {
+                                               const LoraSlotsOfPlan& slots, const kernels::Catalog& catalog,
+                                               const layers::ClassTable& classes) {
   const layers::MergedModel plain = layers::merge_adapters(*layers::inference_config(model));
   std::vector<NamedTensor> parameters;
   for (const layers::ParameterInfo& info : layers::trace_logits(*plain.model, catalog, 1, 1).parameters)
@@ -135,7 +153,8 @@ std::vector<float> finite_values(const StoredTensor& tensor, const std::string& 
   read(std::span(bytes));
   std::vector<float> values(bytes.size() / float_bytes(tensor.dtype));
   to_f32(tensor.dtype, bytes, values);
-  const auto bad = std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
+  const auto bad =
+      std::find_if(values.begin(), values.end(), [](float value) { return !std::isfinite(value); });
   if (bad != values.end()) throw Error(place, "every value must be finite", std::to_string(*bad));
   return values;
 }
@@ -143,9 +162,9 @@ std::vector<float> finite_values(const StoredTensor& tensor, const std::string& 
 class PeftReader {
  public:
   PeftReader(const std::string& directory, const std::map<std::string, PeftTarget>& targets)
-      : config_(parse_peft_config(
-            read_file(directory + "/adapter_config.json", "'" + directory + "/adapter_config.json'", kPeftConfigBytes),
-            "'" + directory + "/adapter_config.json'")),
+      : config_(parse_peft_config(read_file(directory + "/adapter_config.json",
+                                            "'" + directory + "/adapter_config.json'", kPeftConfigBytes),
+                                  "'" + directory + "/adapter_config.json'")),
         file_(checked_path(directory)),
         targets_(targets) {}
 
@@ -158,7 +177,8 @@ class PeftReader {
                     pair.a ? "lora_A alone" : "lora_B alone");
       add(adapter, module, *pair.a, *pair.b);
     }
-    if (adapter.layers.empty()) throw Error("'" + file_.path() + "'", "must hold an adapter's tensors", "none");
+    if (adapter.layers.empty())
+      throw Error("'" + file_.path() + "'", "must hold an adapter's tensors", "none");
     return adapter;
   }
 
@@ -175,13 +195,16 @@ class PeftReader {
                   "adapter_model.bin");
     return path;
   }
-  std::string place(const std::string& tensor) const { return "'" + file_.path() + "', tensor " + shown(tensor); }
+  std::string place(const std::string& tensor) const {
+    return "'" + file_.path() + "', tensor " + shown(tensor);
+  }
 
   void note(const StoredTensor& tensor) {
     static const std::string kPrefix = "base_model.model.", kA = ".lora_A.weight", kB = ".lora_B.weight";
     const std::string& name = tensor.name;
     const bool is_a = name.ends_with(kA);
-    if (!name.starts_with(kPrefix) || !(is_a || name.ends_with(kB)) || name.size() <= kPrefix.size() + kA.size())
+    if (!name.starts_with(kPrefix) || !(is_a || name.ends_with(kB)) ||
+        name.size() <= kPrefix.size() + kA.size())
       throw Error(place(name), "must be lora_A or lora_B of a Linear, base_model.model.NAME.lora_A.weight",
                   "another name");
     const std::string module = name.substr(kPrefix.size(), name.size() - kPrefix.size() - kA.size());
@@ -196,10 +219,12 @@ class PeftReader {
     if (tensor.shape != shape)
       throw Error(place(tensor.name), "the shape must be " + kernels::to_string(shape),
                   kernels::to_string(tensor.shape));
-    return finite_values(tensor, place(tensor.name), [&](std::span<std::byte> into) { file_.read(tensor, into); });
+    return finite_values(tensor, place(tensor.name),
+                         [&](std::span<std::byte> into) { file_.read(tensor, into); });
   }
 
-  void add(LoraAdapter& adapter, const std::string& module, const StoredTensor& a, const StoredTensor& b) const {
+  void add(LoraAdapter& adapter, const std::string& module, const StoredTensor& a,
+           const StoredTensor& b) const {
     const PeftTarget& target = targets_.at(module);
     const std::int64_t rank = config_.rank_of(module);
     const std::vector<float> down = values(a, {rank, target.input});
@@ -236,7 +261,8 @@ LoraAdapter read_lora_run(const std::string& directory, const layers::ClassTable
     if (!tensor || tensor->shape != parameter.type.shape || tensor->shape.size() != 2)
       throw Error(place, "must be a matrix of the recipe's shape",
                   tensor ? kernels::to_string(tensor->shape) : "none");
-    return finite_values(*tensor, place, [&](std::span<std::byte> into) { checkpoint.model.read(*tensor, into); });
+    return finite_values(*tensor, place,
+                         [&](std::span<std::byte> into) { checkpoint.model.read(*tensor, into); });
   };
   LoraAdapter adapter;
   root->build({})->visit([&](const layers::Module& module) {
@@ -273,7 +299,8 @@ PeftConfig parse_peft_config(const std::string& text, const std::string& where) 
     return *found;
   };
   if (const PeftJson type = field("peft_type"); type != "LORA")
-    refuse_peft(where, "peft_type", "must be \"LORA\"; other kinds of adapters are not built", shown_peft(type));
+    refuse_peft(where, "peft_type", "must be \"LORA\"; other kinds of adapters are not built",
+                shown_peft(type));
   PeftConfig config;
   config.rank = peft_rank(field("r"), where, "r");
   config.alpha = peft_alpha(field("lora_alpha"), where, "lora_alpha");
@@ -289,18 +316,22 @@ PeftConfig parse_peft_config(const std::string& text, const std::string& where) 
   });
   // These begin from other weights than those of the model, which are not in the adapter's files.
   if (const auto found = json.find("init_lora_weights"); found != json.end() && !is_neutral(*found)) {
-    const bool keeps_weights = *found == true || *found == "gaussian" || *found == "eva" || *found == "orthogonal";
+    const bool keeps_weights =
+        *found == true || *found == "gaussian" || *found == "eva" || *found == "orthogonal";
     if (!keeps_weights)
-      refuse_peft(where, "init_lora_weights",
-             "must be a start that leaves the model's weights as they are; save the adapter as a plain LoRA",
-             shown_peft(*found));
+      refuse_peft(
+          where, "init_lora_weights",
+          "must be a start that leaves the model's weights as they are; save the adapter as a plain LoRA",
+          shown_peft(*found));
   }
-  static const std::set<std::string, std::less<>> kRead{"peft_type",    "r",             "lora_alpha",       "use_rslora",
-                                                        "rank_pattern", "alpha_pattern", "init_lora_weights"};
+  static const std::set<std::string, std::less<>> kRead{
+      "peft_type", "r", "lora_alpha", "use_rslora", "rank_pattern", "alpha_pattern", "init_lora_weights"};
   for (const auto& [name, value] : json.items()) {
-    const bool known = kRead.contains(name) || std::find(kNoChange.begin(), kNoChange.end(), name) != kNoChange.end();
+    const bool known =
+        kRead.contains(name) || std::find(kNoChange.begin(), kNoChange.end(), name) != kNoChange.end();
     if (!known && !is_neutral(value))
-      refuse_peft(where, shown(name), "is not built here, so it must be absent, null, false or empty", shown_peft(value));
+      refuse_peft(where, shown(name), "is not built here, so it must be absent, null, false or empty",
+                  shown_peft(value));
   }
   return config;
 }

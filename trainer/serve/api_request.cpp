@@ -178,7 +178,8 @@ std::string adapter_of_request(RequestFields& fields, const ServedModel& model) 
   std::string known = "'" + model.name + "'";
   for (std::size_t i = 0; i < adapters.size(); ++i)
     known += (i + 1 < adapters.size() ? ", '" : " or '") + adapters[i] + "'";
-  throw ApiError(404, fmt::format("model must be {}; found {}", known, shown(*name)), "model", "model_not_found");
+  throw ApiError(404, fmt::format("model must be {}; found {}", known, shown(*name)), "model",
+                 "model_not_found");
 }
 
 ApiRequest completion_request(const RequestJson& body, const ServedModel& model) {

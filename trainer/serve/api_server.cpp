@@ -189,19 +189,18 @@ class ApiServer::Impl {
     HttpResponse head;
     note_ignored(fields.unknown(), head);
     try {
-      model_->load_adapter(name, *path, replace,
-                           [this, post = http_.post(), name, reply, head](const std::string& error) {
-                             post([this, name, reply, head, error] {
-                               HttpResponse response =
-                                   error.empty()
-                                       ? HttpResponse{200, "Success: LoRA adapter '" + name + "' added successfully.",
-                                                      "text/plain; charset=utf-8"}
-                                       : error_response(ApiError(400, error, "lora_path", "adapter_not_loaded"));
-                               response.headers.insert(response.headers.end(), head.headers.begin(),
-                                                       head.headers.end());
-                               respond(*reply, std::move(response));
-                             });
-                           });
+      model_->load_adapter(
+          name, *path, replace, [this, post = http_.post(), name, reply, head](const std::string& error) {
+            post([this, name, reply, head, error] {
+              HttpResponse response =
+                  error.empty()
+                      ? HttpResponse{200, "Success: LoRA adapter '" + name + "' added successfully.",
+                                     "text/plain; charset=utf-8"}
+                      : error_response(ApiError(400, error, "lora_path", "adapter_not_loaded"));
+              response.headers.insert(response.headers.end(), head.headers.begin(), head.headers.end());
+              respond(*reply, std::move(response));
+            });
+          });
     } catch (const EngineBusy& busy) {
       throw ApiError(429, fmt::format("the server is busy: {}", busy.what()), {}, "server_busy");
     }

@@ -70,8 +70,8 @@ Generation::Generation(ApiRequest request, Dependencies dependencies, std::share
       dependencies_(std::move(dependencies)),
       reply_(std::move(reply)),
       head_response_(std::move(head)),
-      head_{request_.chat, random_id(request_.chat ? "chatcmpl" : "cmpl"), request_.adapter.empty() ? dependencies_.model.name : request_.adapter,
-            std::time(nullptr)},
+      head_{request_.chat, random_id(request_.chat ? "chatcmpl" : "cmpl"),
+            request_.adapter.empty() ? dependencies_.model.name : request_.adapter, std::time(nullptr)},
       begun_(std::chrono::steady_clock::now()) {}
 
 void Generation::begin() {

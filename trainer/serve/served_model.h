@@ -33,7 +33,7 @@ struct ServedModel {
                      std::function<void(const std::string& error)> done)>
       load_adapter;
   std::function<void(const std::string& name)> unload_adapter;  // throws UnknownAdapter; none likewise
-  GrammarCache* grammars = nullptr;                                   // the server's, as are the tools
+  GrammarCache* grammars = nullptr;                             // the server's, as are the tools
   ServedTools* tools = nullptr;
 };
 

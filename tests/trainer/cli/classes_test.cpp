@@ -82,7 +82,7 @@ Layer.activation: FeedForward MoE
 Layer.alpha: Dora Lora
 Layer.attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.attention_norm: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
-Layer.base: Dora Dropout Lora Monitor SigmoidGated SoftCap StochasticDepth
+Layer.base: Dora Dropout Lora LoraSlots Monitor SigmoidGated SoftCap StochasticDepth
 Layer.bias: Linear Nf4Linear QuantizedLinear
 Layer.cache: Attention CrossLayerAttention LatentAttention
 Layer.cross_attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
@@ -108,7 +108,7 @@ Layer.original_length: Llama3RotaryPosition YarnRotaryPosition
 Layer.pairing: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
 Layer.positions: Attention CrossLayerAttention LatentAttention
 Layer.q_proj: Attention CrossAttention CrossLayerAttention LatentAttention
-Layer.rank: Dora Lora
+Layer.rank: Dora Lora | LoraSlots
 Layer.rate: Dropout | StochasticDepth
 Layer.report_entropy: Attention CrossAttention
 Layer.rotary_dims: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition

@@ -211,6 +211,82 @@ TEST(ServeCommand, FollowsARunAndADraftModelChangesNothing) {
   EXPECT_EQ(served.exit_code(), 0);
 }
 
+TEST(ServeCommand, ServesAdaptersThatComeAndGo) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text.txt", sample_text(6000)), base = scratch.path("base");
+  const auto train = [&](const std::string& more) {
+    return meshloom("train " + more + " --device cpu --sample 0 --quiet --data " + text).code;
+  };
+  ASSERT_EQ(train("tiny --steps 2 --out " + base), 0);
+  const std::string tuned = scratch.path("tuned"), other = scratch.path("other");
+  for (const std::string& run : {tuned, other})
+    ASSERT_EQ(train("--init " + base + " --steps " + (run == tuned ? "30" : "10") + " --out " + run +
+                    " --set learner.peak_learning_rate=0.02 --modify 'Adapt{with=Lora{rank=4}}'"),
+              0);
+  Served served({base, "--device", "cpu", "--adapter", "tuned=" + tuned, "--max-loras", "2"});
+  ASSERT_NE(served.port(), 0) << served.said();
+  const auto post = [&](const std::string& path, const Json& body) {
+    return ask(served.port(), "POST", path, body.dump());
+  };
+  const auto scores = [&](const std::string& model) {
+    const Answer answer = post("/v1/completions", {{"model", model},
+                                                   {"prompt", "In the beginning"},
+                                                   {"echo", true},
+                                                   {"logprobs", 0},
+                                                   {"max_tokens", 0}});
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    const Json json = Json::parse(answer.body);
+    EXPECT_EQ(json["model"], model);
+    return json["choices"][0]["logprobs"]["token_logprobs"];
+  };
+  const auto models = [&] {
+    std::vector<std::string> names;
+    const Json all = Json::parse(ask(served.port(), "GET", "/v1/models").body);
+    for (const Json& model : all["data"]) names.push_back(model["id"]);
+    return names;
+  };
+  EXPECT_THAT(models(), testing::ElementsAre("base", "tuned"));
+  const auto load = [&](const std::string& name, const std::string& path, bool replace = false) {
+    return post("/v1/load_lora_adapter",
+                {{"lora_name", name}, {"lora_path", path}, {"load_inplace", replace}});
+  };
+  const Answer loaded = load("other", other);
+  EXPECT_EQ(loaded.status, 200) << loaded.body;
+  EXPECT_EQ(loaded.body, "Success: LoRA adapter 'other' added successfully.");
+  EXPECT_THAT(models(), testing::ElementsAre("base", "other", "tuned"));
+  const Json of_tuned = scores("tuned"), of_other = scores("other");
+  EXPECT_NE(of_tuned, of_other);
+  EXPECT_NE(of_tuned, scores("base"));
+  EXPECT_THAT(load("third", other).body, HasSubstr("--max-loras"));
+  EXPECT_THAT(load("other", other).body, HasSubstr("name of no adapter"));
+  EXPECT_THAT(load("base", other).body, HasSubstr("must not be the name of the model"));
+  EXPECT_THAT(load("third", scratch.path("none")).body, HasSubstr("must be the directory of an adapter"));
+  EXPECT_EQ(load("other", tuned, true).status, 200);
+  EXPECT_EQ(scores("other"), of_tuned);
+  EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "other"}}).status, 200);
+  EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "other"}}).status, 404);
+  const Answer unknown = post("/v1/completions", {{"model", "other"}, {"prompt", "a"}});
+  EXPECT_EQ(unknown.status, 404);
+  EXPECT_THAT(unknown.body, HasSubstr("model must be 'base' or 'tuned'"));
+  EXPECT_THAT(ask(served.port(), "GET", "/metrics").body,
+              HasSubstr("meshloom_lora_adapters{model_name=\"base\"} 1"));
+  served.signal(SIGTERM);
+  EXPECT_EQ(served.exit_code(), 0);
+  // A model with the adapter merged into it says the same.
+  ASSERT_EQ(meshloom("export --merge --checkpoint " + tuned + " --out " + scratch.path("merged")).code, 0);
+  ASSERT_EQ(meshloom("import " + scratch.path("merged") + " --out " + scratch.path("plain")).code, 0);
+  Served plain({scratch.path("plain"), "--device", "cpu"});
+  const Answer answer = ask(plain.port(), "POST", "/v1/completions",
+                            R"({"prompt":"In the beginning","echo":true,"logprobs":0,"max_tokens":0})");
+  EXPECT_EQ(ask(plain.port(), "POST", "/v1/load_lora_adapter", R"({"lora_name":"a","lora_path":"b"})").status,
+            400);
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const Json expected = Json::parse(answer.body)["choices"][0]["logprobs"]["token_logprobs"];
+  ASSERT_EQ(expected.size(), of_tuned.size());
+  for (std::size_t i = 1; i < of_tuned.size(); ++i)
+    EXPECT_NEAR(expected[i].get<double>(), of_tuned[i].get<double>(), 1e-4);
+}
+
 TEST(ServeCommand, WhatItRefuses) {
   const Scratch scratch;
   const auto refuses = [&](const std::string& arguments, const std::string& message, int code = 1) {
@@ -235,6 +311,11 @@ TEST(ServeCommand, WhatItRefuses) {
   refuses("--port 0 --watch " + run + "/step-00000001", "--watch: needs the directory of a run");
   refuses("--port 0 --device cpu " + run + " --draft " + scratch.path("none"), "the directory must exist");
   refuses("--port 0 --draft-tokens -1 " + run, "--draft-tokens", 2);
+  refuses("--port 0 --max-loras 0 " + run, "--max-loras", 2);
+  refuses("--port 0 --device cpu --adapter a " + run, "--adapter: must be NAME=DIR");
+  refuses("--port 0 --device cpu --adapter a=x --adapter b=x --max-loras 1 " + run,
+          "--max-loras: must be room");
+  refuses("--port 0 --device cpu --adapter a=" + run + " " + run, "learner.train=adapters");
 }
 
 }  // namespace

@@ -60,8 +60,8 @@ void GatherRow(std::int64_t n, std::int64_t k, const float* x, const typename Of
 
 // out[j] = sum over k of x[k] w[k * stride + j], in the order of k. `out` has room for whole vectors.
 template <class Of>
-void GatherColumns(std::int64_t n, std::int64_t k, const float* x, const typename Of::T* w, std::int64_t stride,
-                   float* out) {
+void GatherColumns(std::int64_t n, std::int64_t k, const float* x, const typename Of::T* w,
+                   std::int64_t stride, float* out) {
   const hn::CappedTag<float, 16> d;
   using V = hn::Vec<decltype(d)>;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
@@ -151,8 +151,7 @@ void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
     }
     const float* x = args.at<const float>(0) + row * k;
     if (dtype != hal::DType::f32) {
-      if (widened != row)
-        widen(args.at<const std::byte>(0) + row * k * size, dtype, k, wide.data());
+      if (widened != row) widen(args.at<const std::byte>(0) + row * k * size, dtype, k, wide.data());
       widened = row;
       x = wide.data();
     }
@@ -187,8 +186,8 @@ void encode(const kernels::EncodeArgs& args) {
 Ops gather_matmul_ops() {
   return {{{"gather_matmul", run}},
           {{"gather_matmul",
-            {low_precision_variant("blocks of a row's outputs in parallel, dot products in vectors", fit_floats,
-                                   encode)}}}};
+            {low_precision_variant("blocks of a row's outputs in parallel, dot products in vectors",
+                                   fit_floats, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu
