@@ -14,7 +14,8 @@ using kernels::Variant;
 std::vector<std::vector<OpVariants>> shared_ops();
 
 // Each is defined in the folder of its op.
-Variant matmul_few_rows(), matmul_gpu_tile(), matmul_gpu_tile_unsplit(), matmul_tpu_stationary(), matmul_trainium_psum(), matmul_naive();
+Variant matmul_few_rows(), matmul_gpu_tile(), matmul_gpu_tile_unsplit(), matmul_tpu_stationary(),
+    matmul_trainium_psum(), matmul_naive();
 Variant int8_matmul_tiles(), quantize_rows(), dequantize_rows();
 Variant flash_attention_gpu_tile(Pass), flash_attention_tpu_splash(Pass),
     flash_attention_trainium_partition(Pass), flash_attention_lane(Pass), flash_attention_lane_bias_grad();
@@ -30,11 +31,12 @@ Variants join(std::initializer_list<Variants> parts) {
 }
 
 Variants matmul(const OwnVariants& own) {
-  return join({{matmul_few_rows()},
-               own.matrix_unit,
-               {matmul_gpu_tile(), matmul_gpu_tile_unsplit(), matmul_tpu_stationary(), matmul_trainium_psum()},
-               own.cpu_driver,
-               {matmul_naive()}});
+  return join(
+      {{matmul_few_rows()},
+       own.matrix_unit,
+       {matmul_gpu_tile(), matmul_gpu_tile_unsplit(), matmul_tpu_stationary(), matmul_trainium_psum()},
+       own.cpu_driver,
+       {matmul_naive()}});
 }
 
 Variants attention(const OwnVariants& own, Pass pass) {

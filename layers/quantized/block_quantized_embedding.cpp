@@ -28,6 +28,8 @@ Tensor BlockQuantizedEmbedding::attend(Context& ctx, Tensor x) {
   return ctx.mark(logits, ctx.tag(), {axis::kTokens, axis::kVocab});
 }
 
-void add_block_quantized_embedding_classes(ClassTable& classes) { classes.add<BlockQuantizedEmbedding::Config>(); }
+void add_block_quantized_embedding_classes(ClassTable& classes) {
+  classes.add<BlockQuantizedEmbedding::Config>();
+}
 
 }  // namespace meshloom::layers

@@ -13,7 +13,8 @@ class BlockQuantizedEmbedding : public TokenEmbedding, public Mergeable {
   struct Config : ConfigOf<Config, TokenEmbedding::Config>, MergeableConfig {
     static constexpr std::string_view kName = "BlockQuantizedEmbedding";
     static constexpr std::string_view kAbout =
-        "An Embedding whose table is frozen and stored in blocks of small integers with their scales, as in GGUF files.";
+        "An Embedding whose table is frozen and stored in blocks of small integers with their scales, as in "
+        "GGUF files.";
     Child<Initializer> init = Normal{};
     BlockFields blocks;
 

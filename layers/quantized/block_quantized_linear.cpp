@@ -46,7 +46,9 @@ void BlockQuantizedLinear::keep_squared_row_norms() {
        "one that does");
 }
 
-Tensor BlockQuantizedLinear::squared_row_norms(Context& /*ctx*/) { fail("must have no norms of rows", "a call"); }
+Tensor BlockQuantizedLinear::squared_row_norms(Context& /*ctx*/) {
+  fail("must have no norms of rows", "a call");
+}
 
 Tensor BlockQuantizedLinear::matmul(Context& ctx, Tensor x, Tensor bias) {
   return kernels::block_quantized_matmul(x, ctx.parameter(weight_), storage_.options(bias));

@@ -14,7 +14,8 @@ class BlockQuantizedLinear : public Layer, public Mergeable, public QuantizedWei
   struct Config : ConfigOf<Config, Layer::Config>, MergeableConfig {
     static constexpr std::string_view kName = "BlockQuantizedLinear";
     static constexpr std::string_view kAbout =
-        "A Linear whose matrix is frozen and stored in blocks of small integers with their scales, as in GGUF files.";
+        "A Linear whose matrix is frozen and stored in blocks of small integers with their scales, as in "
+        "GGUF files.";
     bool bias = false;  // in f32; trained as that of a Linear
     Child<Initializer> init = Normal{};
     BlockFields blocks;

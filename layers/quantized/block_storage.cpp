@@ -21,7 +21,8 @@ void BlockFields::visit(FieldVisitor& v) {
     {"How blocks are stored: the name of one of ggml's types. q4_k, q5_k and q6_k can only be imported.",
      one_of("q8_0", "q4_0", "q4_1", "q5_0", "q5_1", "q4_k", "q5_k", "q6_k")});
   v("activations", activations,
-    {"What the blocks are multiplied with: the activations in eight-bit integers, with a scale for each 32 of a row, or "
+    {"What the blocks are multiplied with: the activations in eight-bit integers, with a scale for each 32 "
+     "of a row, or "
      "as they are.",
      one_of("int8", "float")});
 }
@@ -63,10 +64,8 @@ QuantizedStorage BlockStorage::storage(const std::string& source) const {
 }
 
 kernels::BlockQuantizedOptions BlockStorage::options(kernels::Tensor bias) const {
-  return {.format = std::string(format_.name),
-          .columns = columns_,
-          .activations = activations_,
-          .bias = bias};
+  return {
+      .format = std::string(format_.name), .columns = columns_, .activations = activations_, .bias = bias};
 }
 
 Merge BlockStorage::merge(const Parameter& blocks) const {

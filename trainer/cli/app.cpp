@@ -19,14 +19,14 @@
 namespace meshloom::trainer {
 
 // Each is in a file of its own; `meshloom --help` lists them in this order.
-AddCommand add_train, add_data, add_generate, add_score, add_serve, add_import, add_export, add_plan, add_config,
-    add_recipes, add_classes, add_checkpoint, add_devices, add_profiles, add_kernels;
+AddCommand add_train, add_data, add_generate, add_score, add_serve, add_import, add_export, add_plan,
+    add_config, add_recipes, add_classes, add_checkpoint, add_devices, add_profiles, add_kernels;
 
 namespace {
 
-constexpr AddCommand* kCommands[] = {add_train,      add_data,    add_generate, add_score,   add_serve,   add_import,
-                                     add_export,     add_plan,    add_config,   add_recipes, add_classes,
-                                     add_checkpoint, add_devices, add_profiles, add_kernels};
+constexpr AddCommand* kCommands[] = {add_train,   add_data,       add_generate, add_score,    add_serve,
+                                     add_import,  add_export,     add_plan,     add_config,   add_recipes,
+                                     add_classes, add_checkpoint, add_devices,  add_profiles, add_kernels};
 
 // An opened file gets the lowest free descriptor: if standard output is closed, a checkpoint could become
 // standard output.

@@ -25,7 +25,8 @@ void add_import(CLI::App& app, const Registries& registries, Action& action) {
       ->required()
       ->type_name("DIR");
   command->add_flag("--keep-quantized", options->import.keep_quantized,
-                    "Keep the weights of a GGUF file as it stores them (q8_0, q4_k, ...): they are multiplied so, and are not "
+                    "Keep the weights of a GGUF file as it stores them (q8_0, q4_k, ...): they are "
+                    "multiplied so, and are not "
                     "trained");
   command->footer(
       "The checkpoint has the parameters and a recipe for fine-tuning, but no optimizer state.\n"
@@ -37,9 +38,8 @@ void add_import(CLI::App& app, const Registries& registries, Action& action) {
   command->callback([=, &action] {
     action = [=] {
       refuse_hub_model(options->from, "import");
-      const Imported imported =
-          import_model(options->from, options->out, options->import, registries.catalog,
-                                              registries.classes, say_note);
+      const Imported imported = import_model(options->from, options->out, options->import, registries.catalog,
+                                             registries.classes, say_note);
       fmt::print("{}, {} parameters, as {}\n", imported.family, imported.parameters, imported.checkpoint);
       return 0;
     };

@@ -63,9 +63,10 @@ void InferenceOptions::add_to(CLI::App& command) {
   command.add_option("--selector", hardware.selector, kSelectorHelp)->type_name("NAME");
   command.add_option("--device", hardware.device, "BACKEND or BACKEND:INDEX (as in training)");
   command.add_option("--as", hardware.as, "The profile to run as");
-  add_modify_option(command, modify,
-                    "MODIFIER{...}: edits the checkpoint's recipe, such as "
-                    "'Quantize{with=\"BlockQuantizedLinear{format=q8_0}\"}', which stores weights in 8 bits; in order");
+  add_modify_option(
+      command, modify,
+      "MODIFIER{...}: edits the checkpoint's recipe, such as "
+      "'Quantize{with=\"BlockQuantizedLinear{format=q8_0}\"}', which stores weights in 8 bits; in order");
 }
 
 }  // namespace meshloom::trainer

@@ -81,9 +81,9 @@ int score(const Registries& registries, const ScoreOptions& options) {
         if (done < count && now - said > std::chrono::seconds(2)) {
           said = now;
           const double seconds = std::chrono::duration<double>(now - begun).count();
-          say_note(fmt::format("{} of {} tokens are scored, {} left", done, count,
-                               duration_text(seconds / static_cast<double>(done) *
-                                             static_cast<double>(count - done))));
+          say_note(fmt::format(
+              "{} of {} tokens are scored, {} left", done, count,
+              duration_text(seconds / static_cast<double>(done) * static_cast<double>(count - done))));
         }
         return true;
       });
@@ -91,15 +91,16 @@ int score(const Registries& registries, const ScoreOptions& options) {
   for (const TokenScore& each : scores) sum += each.logprob;
   const double mean = sum / static_cast<double>(scores.size());
   if (options.json) {
-    Json list = Json::array({{{"id", tokens[0]}, {"token", tokenizer->token(tokens[0])}, {"logprob", nullptr}}});
+    Json list =
+        Json::array({{{"id", tokens[0]}, {"token", tokenizer->token(tokens[0])}, {"logprob", nullptr}}});
     for (const TokenScore& each : scores) {
       Json one = to_json(*tokenizer, {each.id, each.logprob});
       for (const auto& alternative : each.top) one["top"].push_back(to_json(*tokenizer, alternative));
       list.push_back(std::move(one));
     }
-    const Json json{{"checkpoint", model.shown()},       {"tokens", list},
-                    {"scored", scores.size()},           {"logprob", number(sum)},
-                    {"mean_logprob", number(mean)},      {"perplexity", number(std::exp(-mean))}};
+    const Json json{{"checkpoint", model.shown()},  {"tokens", list},
+                    {"scored", scores.size()},      {"logprob", number(sum)},
+                    {"mean_logprob", number(mean)}, {"perplexity", number(std::exp(-mean))}};
     fmt::print("{}\n", json.dump(2, ' ', false, Json::error_handler_t::replace));
     return 0;
   }
@@ -107,8 +108,8 @@ int score(const Registries& registries, const ScoreOptions& options) {
     fmt::print("{:>8}  {:>11}  token\n", "position", "logprob");
     fmt::print("{:>8}  {:>11}  {}\n", 0, "", shown(tokenizer->token(tokens[0])));
     for (std::size_t i = 0; i < scores.size(); ++i) {
-      std::string line =
-          fmt::format("{:>8}  {:>11.6f}  {}", i + 1, scores[i].logprob, shown(tokenizer->token(scores[i].id)));
+      std::string line = fmt::format("{:>8}  {:>11.6f}  {}", i + 1, scores[i].logprob,
+                                     shown(tokenizer->token(scores[i].id)));
       for (const auto& [id, logprob] : scores[i].top)
         line += fmt::format("  {} {:.4f}", shown(tokenizer->token(id)), logprob);
       fmt::print("{}\n", line);
@@ -125,9 +126,10 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("score", "Print the log-probabilities of a text's tokens");
   auto options = std::make_shared<ScoreOptions>();
   command
-      ->add_option("--checkpoint", options->checkpoint,
-                   "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
-                   "model's directory, or a GGUF file")
+      ->add_option(
+          "--checkpoint", options->checkpoint,
+          "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
+          "model's directory, or a GGUF file")
       ->required()
       ->type_name("DIR|FILE");
   CLI::Option_group* source = command->add_option_group("text", "What is scored");
@@ -141,7 +143,8 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
       ->check(integer_from(2));
   command
       ->add_option("--stride", options->stride,
-                   "Tokens between the windows in which a longer text is read; a token is scored in the first that has "
+                   "Tokens between the windows in which a longer text is read; a token is scored in the "
+                   "first that has "
                    "it. 0 = half of a window")
       ->check(integer_from(0));
   command->add_option("--top", options->top, "Also print so many of the most probable tokens at each place")
@@ -150,7 +153,8 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
   CLI::Option* json = command->add_flag("--json", options->json, "Print a JSON object");
   command->add_flag("--quiet,-q", options->quiet, "Print the sums alone")->excludes(json);
   command->footer(
-      "The text is computed by the forward pass that trains, without caches. On the CPU in f32 the scores of a text that fits "
+      "The text is computed by the forward pass that trains, without caches. On the CPU in f32 the scores of "
+      "a text that fits "
       "a window are those of `meshloom serve`, bit by bit.\n"
       "Examples:\n  meshloom score --checkpoint run --text 'In the beginning'\n"
       "  meshloom score --checkpoint run --file book.txt --quiet");

@@ -143,7 +143,7 @@ struct ComposeOptions {
   // The number of tokens of the encoder's sources; 0 = as many as the program's sequence.
   std::int64_t source = 0, logits_source = 0;
   bool logits_row_exact = false;  // as DecodeOptions::row_exact, of Step::logits
-  bool logits_padding = false;  // Step::logits has the input "logits/segments": 0 = padding
+  bool logits_padding = false;    // Step::logits has the input "logits/segments": 0 = padding
   DecodeOptions decode;
   // Update the parameters on the host (DeviceInfo::host): what the optimizer keeps takes no memory of the device.
   bool offload_optimizer = false;

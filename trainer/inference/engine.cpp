@@ -90,7 +90,8 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::D
       no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone"
                                                    : ""),
       speculator_(std::move(speculator)),
-      pool_(pages_of(options_, runner_), options_.page_size, options_.prefix_cache && no_prefix_cache_.empty()),
+      pool_(pages_of(options_, runner_), options_.page_size,
+            options_.prefix_cache && no_prefix_cache_.empty()),
       slots_(static_cast<std::size_t>(runner_.lora_slots().slots)) {
   max_length_ = std::min(max_length_, pool_.size() * pool_.page_size());
   if (options_.draft_tokens == 0)

@@ -29,9 +29,8 @@ void load_parameters(const StoredTensors& weights, Session& session) {
   const QuantizingLoader loader(
       weights, plan.parameters,
       [&](const std::string& name, std::span<const std::byte> data) { session.write(name, data); });
-  load_tensors(
-      weights, loader.wanted(model_tensors(plan)),
-      [&](const std::string& name, std::span<const std::byte> data) { loader.write(name, data); });
+  load_tensors(weights, loader.wanted(model_tensors(plan)),
+               [&](const std::string& name, std::span<const std::byte> data) { loader.write(name, data); });
 }
 
 ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOptions& options,
@@ -52,9 +51,9 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
   compose.decode.tokens.erase(std::unique(compose.decode.tokens.begin(), compose.decode.tokens.end()),
                               compose.decode.tokens.end());
   if (!compose.decode.row_exact)
-    serving.batch_dependence = options.batch_invariant
-                                   ? "it was asked for"
-                                   : "on " + device.backend + " it costs speed; --batch-invariant asks for it";
+    serving.batch_dependence =
+        options.batch_invariant ? "it was asked for"
+                                : "on " + device.backend + " it costs speed; --batch-invariant asks for it";
   try {
     serving.plan = compose_inference(*config.model, compose, catalog, device);
     return serving;
@@ -169,7 +168,8 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   for (const Input input : {kTokens, kPositions, kSegments})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
   for (const Input input : {kSlots, kAdapters}) inputs[input].resize(static_cast<std::size_t>(tokens), -1);
-  for (std::size_t i = kInputs; i < inputs.size(); ++i) inputs[i].resize(static_cast<std::size_t>(tokens), -1);
+  for (std::size_t i = kInputs; i < inputs.size(); ++i)
+    inputs[i].resize(static_cast<std::size_t>(tokens), -1);
   inputs[kRows].resize(static_cast<std::size_t>(program.rows), 0);
   inputs[kRowAdapters].resize(static_cast<std::size_t>(program.rows), -1);
   inputs[kQueryStarts].resize(sequences + 1, inputs[kQueryStarts].back());

@@ -118,7 +118,7 @@ class ModelRunner {
     std::int64_t rows = 0;
     std::string logits;
     std::vector<std::string> names;  // "" = the program has no such input
-    std::vector<Ids> written;  // what the inputs hold
+    std::vector<Ids> written;        // what the inputs hold
   };
   // A run with its inputs written.
   struct Prepared {

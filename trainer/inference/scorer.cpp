@@ -18,7 +18,8 @@ Scorer::Scorer(const TrainerConfig& config, std::int64_t length, hal::Device& de
   options.logits_batch = 1;
   options.sequence = options.logits_sequence = length;
   options.logits_row_exact = is_batch_invariant_by_default(device.info());
-  if (!options.logits_row_exact) batch_dependence_ = "kernels of " + device.info().backend + " are chosen by sizes";
+  if (!options.logits_row_exact)
+    batch_dependence_ = "kernels of " + device.info().backend + " are chosen by sizes";
   const auto compose = [&] { return compose_inference(*config.model, options, catalog, device.info()); };
   Plan plan;
   try {

@@ -22,8 +22,8 @@ class Scorer {
  public:
   // Composes a program for windows of `length` tokens and reads the parameters from `weights`. The device and the catalog must
   // outlive the scorer. Throws Error for a model with an encoder, and what compose_inference() throws.
-  Scorer(const TrainerConfig& config, std::int64_t length, hal::Device& device, const kernels::Catalog& catalog,
-         const StoredTensors& weights);
+  Scorer(const TrainerConfig& config, std::int64_t length, hal::Device& device,
+         const kernels::Catalog& catalog, const StoredTensors& weights);
 
   // The scores of tokens[1], tokens[2], ..., with the `top` most probable tokens each. A text longer than a window is read in windows
   // that begin `stride` tokens apart, the last one at the text's end; a token is scored in the first that has it. Calls progress(tokens

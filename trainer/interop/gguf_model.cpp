@@ -135,7 +135,8 @@ std::string GgufModel::block_format(std::string_view name) const {
                              entry.change == GgufChange::key;
   if (entry.tensor->block->elements == 1 || entry.tensor->shape.size() != 2 || !rows_are_kept) return {};
   std::string format(entry.tensor->block->name);
-  std::transform(format.begin(), format.end(), format.begin(), [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  std::transform(format.begin(), format.end(), format.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
   return format;
 }
 

@@ -88,7 +88,8 @@ namespace {
 
 // llama.cpp has the two halves of a head, which RoPE turns together, as pairs of rows.
 template <typename T>
-std::vector<T> moved_rows(std::span<const T> rows, std::int64_t heads, std::int64_t row_size, bool into_pairs) {
+std::vector<T> moved_rows(std::span<const T> rows, std::int64_t heads, std::int64_t row_size,
+                          bool into_pairs) {
   std::vector<T> out(rows.size());
   const std::size_t width = static_cast<std::size_t>(row_size),
                     size = rows.size() / width / static_cast<std::size_t>(heads), half = size / 2;

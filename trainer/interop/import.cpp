@@ -203,7 +203,8 @@ Imported import_from(const ReadConfig& read, const TensorSource& files, const Re
   put(store_recipe(config, tokenizer.files), contents);
   contents.state = to_json(RunState{});
   contents.read = [&](const std::string& name, std::span<std::byte> into) {
-    if (const auto kept = blocks.find(name); kept != blocks.end()) return source.read_blocks(kept->second, into);
+    if (const auto kept = blocks.find(name); kept != blocks.end())
+      return source.read_blocks(kept->second, into);
     source.read(name, into);
   };
   imported.checkpoint = save_checkpoint(out, 0, contents, 0);

@@ -84,9 +84,9 @@ void replace_in_layers(layers::HeterogeneousStack::Config& stack, const std::str
   std::map<std::string, std::vector<std::int64_t>> layers_by_text;
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i]) layers_by_text[layers::print(*wanted[i])].push_back(static_cast<std::int64_t>(i));
-  const auto most = std::max_element(
-      layers_by_text.begin(), layers_by_text.end(),
-      [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
+  const auto most =
+      std::max_element(layers_by_text.begin(), layers_by_text.end(),
+                       [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   const auto config_for = [&](const auto& entry) -> const Config& {
     return *wanted[static_cast<std::size_t>(entry.second.front())];
   };
@@ -107,7 +107,8 @@ void replace_in_layers(layers::HeterogeneousStack::Config& stack, const std::str
 }  // namespace
 
 void keep_blocks(layers::CausalLM::Config& model, const std::vector<NamedTensor>& parameters,
-                 const std::function<std::string(const std::string& parameter)>& format_of, const Note& note) {
+                 const std::function<std::string(const std::string& parameter)>& format_of,
+                 const Note& note) {
   std::map<std::pair<std::string, std::string>, std::map<std::int64_t, std::string>> formats;
   std::int64_t kept = 0, widened = 0;
   for (const NamedTensor& parameter : parameters) {

@@ -315,9 +315,12 @@ TEST(Engine, WritesWhatTheGeneratorWrites) {
 
 TEST(Engine, GivesTheSameTokensOnEveryBackend) {
   std::vector<Request> requests = mixed_requests(14);
-  const EngineOptions options{
-      .max_length = kLongest, .max_sequences = 4, .step_tokens = 8, .page_size = 8, .pages = 9,
-      .batch_invariant = true};
+  const EngineOptions options{.max_length = kLongest,
+                              .max_sequences = 4,
+                              .step_tokens = 8,
+                              .page_size = 8,
+                              .pages = 9,
+                              .batch_invariant = true};
   std::vector<std::vector<std::int32_t>> on_the_first;
   for (const hal::BackendDevices& backend : inference_registry().enumerate()) {
     if (backend.devices.empty() || backend.backend == "null") continue;

@@ -104,7 +104,8 @@ TEST(Scorer, ReadsLongTextsInWindows) {
               HasSubstr("must have at least 16 tokens; found 15"));
   std::vector<std::int32_t> bad = random_tokens(16, 1);
   bad[3] = 256;
-  EXPECT_THAT(message_of([&] { window.score(bad, 16, 0); }), HasSubstr("below the model's vocabulary of 256"));
+  EXPECT_THAT(message_of([&] { window.score(bad, 16, 0); }),
+              HasSubstr("below the model's vocabulary of 256"));
 }
 
 }  // namespace

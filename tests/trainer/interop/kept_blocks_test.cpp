@@ -80,8 +80,10 @@ class KeptBlocks : public testing::Test {
       // Small scales and minimums in f16, wherever a block has them.
       const std::int64_t bytes = tensor.block->bytes;
       for (std::int64_t block = 0; block < tensor.bytes(); block += bytes)
-        for (const std::int64_t place : {tensor.block->name == "Q6_K" ? bytes - 1 : std::int64_t{1}, std::int64_t{3}})
-          if (place != 3 || tensor.block->name == "Q4_K" || tensor.block->name == "Q5_1") at[block + place] = 0x14;
+        for (const std::int64_t place :
+             {tensor.block->name == "Q6_K" ? bytes - 1 : std::int64_t{1}, std::int64_t{3}})
+          if (place != 3 || tensor.block->name == "Q4_K" || tensor.block->name == "Q5_1")
+            at[block + place] = 0x14;
     }
     std::ofstream(scratch_file_, std::ios::binary) << header << data;
   }
@@ -109,12 +111,13 @@ TEST_F(KeptBlocks, AreThoseOfTheImportInF32) {
   const trainer::Checkpoint from = trainer::open_checkpoint(wide.checkpoint),
                             to = trainer::open_checkpoint(kept.checkpoint);
   EXPECT_EQ(from.model.tensors().size(), to.model.tensors().size());
-  const std::map<std::string, std::string> formats{{"decoder/stack/layer0/attention/v_proj/weight", "q6_k"},
-                                                   {"decoder/stack/layer1/attention/v_proj/weight", "q4_k"},
-                                                   {"decoder/stack/layer0/feed_forward/up_proj/weight", "q5_0"},
-                                                   {"decoder/stack/layer0/attention/q_proj/weight", "q4_0"},
-                                                   {"decoder/stack/layer1/attention/q_proj/weight", "q4_0"},
-                                                   {"decoder/embedding/weight", "q5_1"}};
+  const std::map<std::string, std::string> formats{
+      {"decoder/stack/layer0/attention/v_proj/weight", "q6_k"},
+      {"decoder/stack/layer1/attention/v_proj/weight", "q4_k"},
+      {"decoder/stack/layer0/feed_forward/up_proj/weight", "q5_0"},
+      {"decoder/stack/layer0/attention/q_proj/weight", "q4_0"},
+      {"decoder/stack/layer1/attention/q_proj/weight", "q4_0"},
+      {"decoder/embedding/weight", "q5_1"}};
   int in_blocks = 0;
   for (const trainer::StoredTensor& tensor : from.model.tensors()) {
     const std::vector<float> wanted = values_of(from.model, tensor.name);
@@ -157,7 +160,8 @@ TEST_F(KeptBlocks, OfOneFormatNeedNoOverrides) {
 TEST_F(KeptBlocks, AreNoneInOtherFiles) {
   write({{"blk.0.attn_v.weight", "F32"}});
   EXPECT_NE(message_of([&] {
-              import_quietly(model_directory("llama"), scratch_.path("out"), nullptr, {.keep_quantized = true});
+              import_quietly(model_directory("llama"), scratch_.path("out"), nullptr,
+                             {.keep_quantized = true});
             }).find("--keep-quantized: needs a GGUF file"),
             std::string::npos);
 }

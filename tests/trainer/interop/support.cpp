@@ -35,8 +35,7 @@ const layers::ClassTable& classes() {
 }
 
 trainer::Imported import_quietly(const std::string& from, const std::string& out,
-                                 std::vector<std::string>* notes,
-                                 const trainer::ImportOptions& options) {
+                                 std::vector<std::string>* notes, const trainer::ImportOptions& options) {
   return trainer::import_model(from, out, options, catalog(), classes(), [&](const std::string& note) {
     if (notes) notes->push_back(note);
   });

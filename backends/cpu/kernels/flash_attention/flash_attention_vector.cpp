@@ -63,7 +63,8 @@ void SoftmaxColumns(float* scores, std::int64_t keys, std::int64_t queries, std:
       weigh(j + 2, c0, c1);
       weigh(j + 3, d0, d1);
     }
-    const V sum0 = hn::Add(hn::Add(a0, b0), hn::Add(c0, d0)), sum1 = hn::Add(hn::Add(a1, b1), hn::Add(c1, d1));
+    const V sum0 = hn::Add(hn::Add(a0, b0), hn::Add(c0, d0)),
+            sum1 = hn::Add(hn::Add(a1, b1), hn::Add(c1, d1));
     const V factor0 = SoftmaxWeight(d, hn::Sub(before0, shift0));
     const V factor1 = SoftmaxWeight(d, hn::Sub(before1, shift1));
     hn::StoreU(max0, d, row_max + i);
