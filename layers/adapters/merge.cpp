@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "layers/adapters/adapter.h"
-#include "layers/block/heterogeneous_stack.h"
+#include "layers/block/unused_overrides.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 

@@ -44,7 +44,4 @@ class HeterogeneousStack : public Stack {
   Tensor forward(Context& ctx, Tensor x) override;
 };
 
-// Removes overrides that change no layer from the stacks of a tree. A stack without any becomes a Stack.
-void remove_unused_overrides(layers::Config& root);
-
 }  // namespace meshloom::layers

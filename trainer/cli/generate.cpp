@@ -130,11 +130,7 @@ int generate_text(const Registries& registries, const GenerateOptions& options) 
 void add_generate(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("generate", "Generate text with a checkpoint");
   auto options = std::make_shared<GenerateOptions>();
-  command
-      ->add_option(
-          "--checkpoint", options->checkpoint,
-          "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
-          "model's directory, or a GGUF file")
+  command->add_option("--checkpoint", options->checkpoint, kModelToRunHelp)
       ->required()
       ->type_name("DIR|FILE");
   command

@@ -29,6 +29,11 @@ class ModelToRun {
   std::string shown_;
 };
 
+constexpr const char* kModelToRunHelp =
+    "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face model's "
+    "directory, or a "
+    "GGUF file";
+
 // Whether the path is a file, or a directory with a Hugging Face model and no checkpoint.
 bool is_model_to_import(const std::string& path);
 

@@ -125,11 +125,7 @@ int score(const Registries& registries, const ScoreOptions& options) {
 void add_score(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("score", "Print the log-probabilities of a text's tokens");
   auto options = std::make_shared<ScoreOptions>();
-  command
-      ->add_option(
-          "--checkpoint", options->checkpoint,
-          "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
-          "model's directory, or a GGUF file")
+  command->add_option("--checkpoint", options->checkpoint, kModelToRunHelp)
       ->required()
       ->type_name("DIR|FILE");
   CLI::Option_group* source = command->add_option_group("text", "What is scored");
@@ -157,7 +153,7 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
       "a text that fits "
       "a window are those of `meshloom serve`, bit by bit.\n"
       "Examples:\n  meshloom score --checkpoint run --text 'In the beginning'\n"
-      "  meshloom score --checkpoint run --file book.txt --quiet");
+      "  meshloom score --checkpoint run --file text.txt --quiet");
   command->callback([=, &action] { action = [=] { return score(registries, *options); }; });
 }
 

@@ -359,13 +359,7 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
 void add_serve(CLI::App& app, const Registries& registries, Action& action) {
   CLI::App* command = app.add_subcommand("serve", "Serve a checkpoint over HTTP, by OpenAI's API");
   auto options = std::make_shared<ServeCommandOptions>();
-  command
-      ->add_option(
-          "run", options->run,
-          "The directory of a run (its newest whole checkpoint) or of one checkpoint, a Hugging Face "
-          "model's directory, or a GGUF file")
-      ->required()
-      ->type_name("RUN|DIR|FILE");
+  command->add_option("run", options->run, kModelToRunHelp)->required()->type_name("RUN|DIR|FILE");
   command->add_option("--port", options->port, "The port to listen on; 0 = a free one")
       ->check(CLI::Range(0, 65535))
       ->capture_default_str();

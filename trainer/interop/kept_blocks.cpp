@@ -8,6 +8,7 @@
 #include <memory>
 
 #include "layers/block/heterogeneous_stack.h"
+#include "layers/block/unused_overrides.h"
 #include "layers/config/select.h"
 #include "layers/config/tree.h"
 #include "layers/core/linear.h"
