@@ -44,19 +44,19 @@ void reference_pack(const CallView& call, std::span<const ConstTensorView> input
     }
 }
 
-Case make(std::string name, std::int64_t rows, std::int64_t columns, std::int64_t block, bool slow = false) {
+Case make_pack(std::string name, std::int64_t rows, std::int64_t columns, std::int64_t block, bool slow = false) {
   return {std::move(name), {{DType::f32, {rows, columns}}}, {{"block", block}}, slow};
 }
 
 std::vector<Case> pack_cases() {
-  return {make("one", 1, 1, 64),     make("row", 1, 130, 64),   make("rows", 37, 128, 64),
-          make("odd", 9, 23, 8),     make("tail", 33, 77, 32),  make("column", 40, 1, 8),
-          make("short", 21, 20, 64), make("heads", 64, 64, 32), make("smollm2-keys", 1536, 64, 32, true)};
+  return {make_pack("one", 1, 1, 64),     make_pack("row", 1, 130, 64),   make_pack("rows", 37, 128, 64),
+          make_pack("odd", 9, 23, 8),     make_pack("tail", 33, 77, 32),  make_pack("column", 40, 1, 8),
+          make_pack("short", 21, 20, 64), make_pack("heads", 64, 64, 32), make_pack("smollm2-keys", 1536, 64, 32, true)};
 }
 
 Case random_pack(const CaseSeed& seed) {
   Rng rng(seed);
-  return make("random", rng.extent(90), rng.extent(200), rng.of({64, 128, 32, 16, 8}));
+  return make_pack("random", rng.extent(90), rng.extent(200), rng.of({64, 128, 32, 16, 8}));
 }
 
 // Blocks of any size, of zeros, and what is not finite.

@@ -220,8 +220,9 @@ def scores(model, ids, *words):
         "score", "--checkpoint", model, "--device", "cpu", "--ids", "--text", json.dumps(ids), "--json", *words))["tokens"][1:]]
 
 
-def check_kept(name, path, scratch):
-    """Blocks that are kept give what the same weights give in f32, and with activations in 8 bits nearly that."""
+def check_kept(name, path, scratch, most):
+    """Blocks that are kept give what the same weights give in f32, and with activations in 8 bits nearly that: the loss differs by `most`
+    at most. Random bits make logits in the thousands, which rounding moves more."""
     ids = [int(i) for i in np.random.default_rng(5).integers(2, 500, 100)]
     shutil.rmtree(scratch / "wide", ignore_errors=True)
     meshloom("import", path, "--out", scratch / "wide")
@@ -230,7 +231,7 @@ def check_kept(name, path, scratch):
                    ("--modify", f"SetWhere{{class=BlockQuantized{kind} field=activations value=float}}")]
     kept, rounded = np.array(scores(path, ids, *as_they_are)), np.array(scores(path, ids))
     difference, loss = np.abs(kept - wide).max(), abs(rounded.mean() / wide.mean() - 1)
-    bar(f"{name} kept", difference <= 1e-3 * np.abs(wide).max() and loss <= 1e-3,
+    bar(f"{name} kept", difference <= 1e-3 * np.abs(wide).max() and loss <= most,
         f"log-probabilities differ by at most {difference:.2g} of {np.abs(wide).max():.3g}; with activations in 8 bits the loss by {loss:.2%}")
 
 
@@ -317,7 +318,7 @@ with tempfile.TemporaryDirectory() as folder:
         if kind not in ("F16", "BF16"):
             random_blocks(scratch / "llama-f32.gguf", scratch / "blocks.gguf", gguf.GGMLQuantizationType[kind])
             check_imported(f"random bits of {kind}", scratch / "blocks.gguf", scratch)
-            check_kept(f"random bits of {kind}", scratch / "blocks.gguf", scratch)
+            check_kept(f"random bits of {kind}", scratch / "blocks.gguf", scratch, 0.03)
         else:
             path = scratch / f"llama-{kind}.gguf"
             meshloom("export", "--checkpoint", scratch / "llama-run", "--out", path, "--format", "gguf", "--dtype", kind.lower())
@@ -331,7 +332,7 @@ with tempfile.TemporaryDirectory() as folder:
                 bar(f"llama-quantize {kind}", False, ran.stderr.strip()[-200:])
                 continue
             check_imported(f"llama-quantize {kind}", out, scratch)
-            check_kept(f"llama-quantize {kind}", out, scratch)
+            check_kept(f"llama-quantize {kind}", out, scratch, 0.001)
     else:
         print("--    llama.cpp: not compared; MESHLOOM_LLAMA_CPP names the folder of llama-quantize, llama-debug and llama-tokenize")
 print(f"gguf {getattr(gguf, '__version__', '')}, transformers {transformers.__version__}: {short} bars short")
