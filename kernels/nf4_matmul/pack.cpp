@@ -44,14 +44,21 @@ void reference_pack(const CallView& call, std::span<const ConstTensorView> input
     }
 }
 
-Case make_pack(std::string name, std::int64_t rows, std::int64_t columns, std::int64_t block, bool slow = false) {
+Case make_pack(std::string name, std::int64_t rows, std::int64_t columns, std::int64_t block,
+               bool slow = false) {
   return {std::move(name), {{DType::f32, {rows, columns}}}, {{"block", block}}, slow};
 }
 
 std::vector<Case> pack_cases() {
-  return {make_pack("one", 1, 1, 64),     make_pack("row", 1, 130, 64),   make_pack("rows", 37, 128, 64),
-          make_pack("odd", 9, 23, 8),     make_pack("tail", 33, 77, 32),  make_pack("column", 40, 1, 8),
-          make_pack("short", 21, 20, 64), make_pack("heads", 64, 64, 32), make_pack("smollm2-keys", 1536, 64, 32, true)};
+  return {make_pack("one", 1, 1, 64),
+          make_pack("row", 1, 130, 64),
+          make_pack("rows", 37, 128, 64),
+          make_pack("odd", 9, 23, 8),
+          make_pack("tail", 33, 77, 32),
+          make_pack("column", 40, 1, 8),
+          make_pack("short", 21, 20, 64),
+          make_pack("heads", 64, 64, 32),
+          make_pack("smollm2-keys", 1536, 64, 32, true)};
 }
 
 Case random_pack(const CaseSeed& seed) {
