@@ -134,8 +134,8 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
       x[0] = 0.5f;
     }
   }
-  if (rng.flip(0.1))
-    into.as<float>()[rng.integer(0, d.m * d.k - 1)] =
+  if (d.m > 1 && rng.flip(0.1))  // the last row stays finite
+    into.as<float>()[rng.integer(0, (d.m - 1) * d.k - 1)] =
         rng.flip() ? std::numeric_limits<float>::quiet_NaN() : std::numeric_limits<float>::infinity();
 }
 
