@@ -326,7 +326,8 @@ TEST_F(BadFiles, NamesOnHuggingFaceSayWhatToDownload) {
   expect("import Qwen/Qwen3-0.6B --out " + scratch.path("out"),
          {"hf download Qwen/Qwen3-0.6B --local-dir Qwen3-0.6B"});
   expect("generate --prompt x --checkpoint Qwen/Qwen3-0.6B", {"--checkpoint", "hf download Qwen/Qwen3-0.6B"});
-  expect("generate --prompt x --checkpoint " + scratch.path("hf"),
+  expect("train --device cpu --init " + scratch.path("hf") + " --data " + scratch.path("text") + " --out " +
+             scratch.path("run"),
          {"meshloom import", "a Hugging Face model's directory"});
   expect(train("roneneldan/TinyStories"),
          {"datasets.load_dataset('roneneldan/TinyStories'", "TinyStories.jsonl"});

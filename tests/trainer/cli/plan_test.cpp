@@ -94,7 +94,10 @@ TEST(Plan, OfServingSaysWhetherBitsDependOnTheBatch) {
   EXPECT_NE(text("--device null:vulkan --as rx7900xtx").find("whatever else runs: no; "), std::string::npos);
   EXPECT_NE(text("--device cpu --no-batch-invariant").find("whatever else runs: no; it was asked for\n"),
             std::string::npos);
-  const Outcome refused = meshloom("plan tiny --serve --batch-invariant --device null:vulkan --as rx7900xtx");
+  EXPECT_NE(text("--batch-invariant --device null:vulkan --as rx7900xtx").find("whatever else runs: yes\n"),
+            std::string::npos);
+  const Outcome refused = meshloom(
+      "plan tiny --serve --batch-invariant --device null:vulkan --as rx7900xtx --modify 'Quantize{}'");
   EXPECT_EQ(refused.code, 1);
   EXPECT_NE(refused.err.find("row_exact"), std::string::npos) << refused.err;
   EXPECT_EQ(meshloom("plan tiny --device cpu --pages 3").code, 2) << "without --serve";

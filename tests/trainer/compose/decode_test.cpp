@@ -278,9 +278,14 @@ TEST(DecodeBits, NeedVariantsThatPromiseThem) {
     if (id.starts_with("cpu")) continue;
     const auto device = build().registry.open(id);
     options.kernels.clear();
-    EXPECT_THAT(
-        message_of([&] { trainer::compose_inference(tiny_llama(), options, catalog(), device->info()); }),
-        HasSubstr("(row_exact)"));
+    auto model = tiny_llama();
+    EXPECT_EQ(message_of([&] { trainer::compose_inference(model, options, catalog(), device->info()); }),
+              "no error")
+        << id;
+    layers::replace(model, "Linear", "Nf4Linear{}", classes());
+    EXPECT_THAT(message_of([&] { trainer::compose_inference(model, options, catalog(), device->info()); }),
+                HasSubstr("(row_exact)"))
+        << id;
   }
 }
 
