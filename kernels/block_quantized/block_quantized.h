@@ -46,7 +46,7 @@ struct BlockQuantizedDims {
 };
 BlockQuantizedDims block_quantized_dims(const CallView& call);
 
-// Of any of the ops.
+// The format of a call of any of these ops.
 const block_quantized::Format& block_format(const CallView& call);
 
 }  // namespace meshloom::kernels

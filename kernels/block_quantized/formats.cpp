@@ -19,7 +19,7 @@ constexpr std::array<Format, 8> kFormats{{{FormatId::q8_0, "q8_0", 32, 34, 32, 1
                                           {FormatId::q4_k, "q4_k", 256, 144, 32, 0, true, false},
                                           {FormatId::q5_k, "q5_k", 256, 176, 32, 0, true, false},
                                           {FormatId::q6_k, "q6_k", 256, 210, 16, 32, false, false}}};
-constexpr std::int64_t kMostElements = 256, kMostGroups = 16;
+constexpr std::int64_t kMaxElements = 256, kMaxGroups = 16;
 
 bool has_fifth_bit(const Format& format) {
   return format.id == FormatId::q5_0 || format.id == FormatId::q5_1 || format.id == FormatId::q5_k;
@@ -90,9 +90,9 @@ void unpack_q6_k(const std::uint8_t* from, std::uint8_t* codes, float* scales) {
   }
 }
 
-// Codes of 0 to `most` from f32, all with one scale. `largest` is the value of the largest magnitude.
+// Of 32 numbers.
 struct Range {
-  float largest = 0, low, high;
+  float largest = 0, low, high;  // the number of the largest magnitude, the least and the greatest
 };
 Range range_of(const float* from) {
   Range range{0, from[0], from[0]};
@@ -119,11 +119,11 @@ bool quantize_bytes(const float* from, std::uint8_t* into) {
   return fits;
 }
 
-// q4_0, q4_1, q5_0, q5_1: codes of 0 to `most`.
-bool quantize_nibbles(bool has_minimum, int most, const float* from, std::uint8_t* into) {
+// q4_0, q4_1, q5_0, q5_1: codes of 0 to `max_code`.
+bool quantize_nibbles(bool has_minimum, int max_code, const float* from, std::uint8_t* into) {
   const Range range = range_of(from);
-  const int middle = (most + 1) / 2;
-  const float d = has_minimum ? (range.high - range.low) / static_cast<float>(most)
+  const int middle = (max_code + 1) / 2;
+  const float d = has_minimum ? (range.high - range.low) / static_cast<float>(max_code)
                               : range.largest / static_cast<float>(-middle),
               inverse = inverse_of(d), base = has_minimum ? range.low : 0,
               half = has_minimum ? 0.5f : static_cast<float>(middle) + 0.5f;
@@ -136,8 +136,8 @@ bool quantize_nibbles(bool has_minimum, int most, const float* from, std::uint8_
   std::array<std::uint32_t, 32> codes;
   for (std::size_t i = 0; i < 32; ++i)
     codes[i] = static_cast<std::uint32_t>(
-        std::clamp((from[i] - base) * inverse + half, 0.0f, static_cast<float>(most)));
-  if (most == 31) {
+        std::clamp((from[i] - base) * inverse + half, 0.0f, static_cast<float>(max_code)));
+  if (max_code == 31) {
     std::uint32_t fifth = 0;
     for (std::size_t i = 0; i < 32; ++i) fifth |= codes[i] >> 4 << i;
     std::memcpy(into, &fifth, 4);
@@ -180,8 +180,8 @@ void unpack(const Format& format, const std::uint8_t* block, std::uint8_t* codes
 }
 
 void dequantize(const Format& format, const std::uint8_t* from, std::int64_t count, float* into) {
-  std::uint8_t codes[kMostElements];
-  float scales[kMostGroups], minimums[kMostGroups];
+  std::uint8_t codes[kMaxElements];
+  float scales[kMaxGroups], minimums[kMaxGroups];
   for (std::int64_t at = 0; at < count; at += format.elements, from += format.bytes) {
     unpack(format, from, codes, scales, minimums);
     for (std::int64_t i = 0; i < format.elements; ++i) {

@@ -12,7 +12,7 @@ namespace {
 // Codes rise with their levels: the number of midpoints below.
 std::uint8_t nearest(float x) {
   std::uint8_t code = 0;
-  for (std::size_t i = 1; i < kLevels.size(); ++i) code += x > 0.5f * (kLevels[i - 1] + kLevels[i]);
+  for (const float midpoint : kMidpoints) code += x > midpoint;
   return code;
 }
 

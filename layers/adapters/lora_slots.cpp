@@ -32,7 +32,7 @@ Tensor LoraSlots::adapt(Context& ctx, Tensor x, Tensor y) {
   if (x.dim(0) != tokens)
     fail("must be called with a row of each token of the step, " + std::to_string(tokens),
          std::to_string(x.dim(0)));
-  const Tensor slots = ctx.step_input(selected ? kRowsInput : kInput, {kernels::DType::i32, {tokens}});
+  const Tensor indices = ctx.step_input(selected ? kRowsInput : kInput, {kernels::DType::i32, {tokens}});
   const auto kept = [&](const char* name, kernels::Shape shape) {
     const std::string whole = join(path(), name);  // a layer that is called twice has one
     return ctx.shared(whole, [&](kernels::Builder& builder) {
@@ -40,7 +40,7 @@ Tensor LoraSlots::adapt(Context& ctx, Tensor x, Tensor y) {
     });
   };
   const Tensor a = kept(kA, {slots_, rank_, dims_.input}), b = kept(kB, {slots_, rank_, dims_.output});
-  return kernels::gather_matmul(kernels::gather_matmul(x, a, slots, {.trans_b = true}), b, slots,
+  return kernels::gather_matmul(kernels::gather_matmul(x, a, indices, {.trans_b = true}), b, indices,
                                 {.residual = y});
 }
 

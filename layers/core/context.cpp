@@ -96,11 +96,8 @@ Tensor Context::cache(const std::string& name, const kernels::TensorType& type, 
 }
 
 Tensor Context::sequence_slots(std::int64_t size, std::int64_t tokens) {
-  Tensor& slots = record_.sequence_slots[size];
-  if (!slots)
-    slots = builder_.input("sequence_slots/" + std::to_string(size), {kernels::DType::i32, {tokens}},
-                           kernels::Role::input);
-  return slots;
+  record_.cached_rows.insert(size);
+  return step_input("sequence_slots/" + std::to_string(size), {kernels::DType::i32, {tokens}});
 }
 
 void Context::update_cache(Tensor cache, Tensor next) {

@@ -40,9 +40,9 @@ struct Record {
   Tensor rng_state;  // the input "rng_state"; none if no call draws random numbers
   std::vector<std::pair<Tensor, Tensor>> caches;  // see Context::cache: a cache and its next value
   CacheBytes cache_bytes;
-  std::map<std::int64_t, Tensor> sequence_slots;  // see Context::sequence_slots
-  std::map<std::string, Tensor> shared;           // see Context::shared
-  std::map<std::string, Tensor> step_inputs;      // see Context::step_input
+  std::set<std::int64_t> cached_rows;         // sizes that Context::sequence_slots was asked for
+  std::map<std::string, Tensor> shared;       // see Context::shared
+  std::map<std::string, Tensor> step_inputs;  // see Context::step_input
 };
 
 class Context {

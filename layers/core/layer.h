@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <string>
 
 #include "layers/core/axes.h"
@@ -44,6 +45,9 @@ class Layer : public Module {
  protected:
   // Throws Error, at this layer's path, unless the last dimension of x is `size`.
   void check_features(const Tensor& x, std::int64_t size) const;
+  // x (..., input) -> (..., output) by `product`, which maps rows (N, input) to (N, output). Marks its result as that of the call.
+  Tensor map_rows(Context& ctx, Tensor x, const Dims& dims,
+                  const std::function<Tensor(Tensor rows)>& product) const;
 };
 
 }  // namespace meshloom::layers

@@ -1,6 +1,5 @@
 #include "layers/core/linear.h"
 
-#include "kernels/layout/layout.h"
 #include "layers/core/experts.h"
 
 namespace meshloom::layers {
@@ -18,14 +17,9 @@ Linear::Linear(const Config& config, const Place& place)
 }
 
 Tensor Linear::forward(Context& ctx, Tensor x) {
-  check_features(x, dims_.input);
-  kernels::Shape shape = x.shape();
-  if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
-  const Tensor y = project(ctx, x, ctx.parameter(weight_), bias_ ? ctx.parameter(*bias_) : Tensor{});
-  ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
-  if (shape.size() == 2) return y;
-  shape.back() = dims_.output;
-  return kernels::reshape(y, shape);
+  return map_rows(ctx, x, dims_, [&](Tensor rows) {
+    return project(ctx, rows, ctx.parameter(weight_), bias_ ? ctx.parameter(*bias_) : Tensor{});
+  });
 }
 
 void add_linear_classes(ClassTable& classes) { classes.add<Linear::Config>(); }

@@ -233,10 +233,7 @@ Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const 
   t.traced.logits = logits.id;
   t.builder.output(logits);
   t.traced.cache_bytes = t.record.cache_bytes;
-  for (const auto& [size, slots] : t.record.sequence_slots) {
-    t.traced.decode_inputs[t.builder.program().value(slots.id).name] = slots.id;
-    t.traced.cached_rows.insert(size);
-  }
+  t.traced.cached_rows = t.record.cached_rows;
   return t.finish();
 }
 

@@ -1,6 +1,5 @@
 #include "layers/quantized/block_quantized_linear.h"
 
-#include "kernels/layout/layout.h"
 #include "layers/core/experts.h"
 #include "layers/core/linear.h"
 
@@ -31,23 +30,13 @@ BlockQuantizedLinear::BlockQuantizedLinear(const Config& config, const Place& pl
 }
 
 Tensor BlockQuantizedLinear::forward(Context& ctx, Tensor x) {
-  check_features(x, dims_.input);
-  kernels::Shape shape = x.shape();
-  if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
-  const Tensor y = matmul(ctx, x, bias_ ? ctx.parameter(*bias_) : Tensor{});
-  ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
-  if (shape.size() == 2) return y;
-  shape.back() = dims_.output;
-  return kernels::reshape(y, shape);
+  return map_rows(ctx, x, dims_,
+                  [&](Tensor rows) { return matmul(ctx, rows, bias_ ? ctx.parameter(*bias_) : Tensor{}); });
 }
 
-void BlockQuantizedLinear::keep_squared_row_norms() {
+void BlockQuantizedLinear::refuse_row_norms() const {
   fail("an adapter that needs the norms of the weight's rows, such as Dora, must not be around it; use Lora",
        "one that does");
-}
-
-Tensor BlockQuantizedLinear::squared_row_norms(Context& /*ctx*/) {
-  fail("must have no norms of rows", "a call");
 }
 
 Tensor BlockQuantizedLinear::matmul(Context& ctx, Tensor x, Tensor bias) {

@@ -38,13 +38,14 @@ class BlockQuantizedLinear : public Layer, public Mergeable, public QuantizedWei
   Tensor forward(Context& ctx, Tensor x) override;
   Merge merge() const override { return storage_.merge(weight_); }
   QuantizedWeight* quantized_weight() override { return this; }
-  // Throws Error: they are not built.
-  void keep_squared_row_norms() override;
-  Tensor squared_row_norms(Context& ctx) override;
+  // Both throw Error: the norms are not built.
+  void keep_squared_row_norms() override { refuse_row_norms(); }
+  Tensor squared_row_norms(Context& /*ctx*/) override { refuse_row_norms(); }
   Tensor matmul(Context& ctx, Tensor x) override { return matmul(ctx, x, {}); }
 
  private:
   Tensor matmul(Context& ctx, Tensor x, Tensor bias);
+  [[noreturn]] void refuse_row_norms() const;
 
   Dims dims_;
   BlockStorage storage_;

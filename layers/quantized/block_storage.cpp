@@ -1,7 +1,5 @@
 #include "layers/quantized/block_storage.h"
 
-#include <algorithm>
-
 namespace meshloom::layers {
 namespace {
 

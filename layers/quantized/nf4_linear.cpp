@@ -2,7 +2,6 @@
 
 #include <cstring>
 
-#include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "layers/core/experts.h"
 #include "layers/core/linear.h"
@@ -111,15 +110,10 @@ Nf4Linear::Nf4Linear(const Config& config, const Place& place)
 }
 
 Tensor Nf4Linear::forward(Context& ctx, Tensor x) {
-  check_features(x, dims_.input);
-  kernels::Shape shape = x.shape();
-  if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
-  const Tensor bias = bias_ ? ctx.parameter(*bias_) : Tensor{};
-  const Tensor y = has_experts() ? project(ctx, x, dequantize(ctx), bias) : matmul(ctx, x, bias);
-  ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
-  if (shape.size() == 2) return y;
-  shape.back() = dims_.output;
-  return kernels::reshape(y, shape);
+  return map_rows(ctx, x, dims_, [&](Tensor rows) {
+    const Tensor bias = bias_ ? ctx.parameter(*bias_) : Tensor{};
+    return has_experts() ? project(ctx, rows, dequantize(ctx), bias) : matmul(ctx, rows, bias);
+  });
 }
 
 kernels::Nf4Options Nf4Linear::options(Context& ctx) const {

@@ -1,7 +1,6 @@
 #include "layers/quantized/quantized_linear.h"
 
 #include "kernels/int8_matmul/int8_matmul.h"
-#include "kernels/layout/layout.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/quantize_dequantize/quantize_dequantize.h"
 #include "layers/core/experts.h"
@@ -58,14 +57,9 @@ QuantizedLinear::QuantizedLinear(const Config& config, const Place& place)
 }
 
 Tensor QuantizedLinear::forward(Context& ctx, Tensor x) {
-  check_features(x, dims_.input);
-  kernels::Shape shape = x.shape();
-  if (shape.size() != 2) x = kernels::reshape(x, {x.type().elements() / dims_.input, dims_.input});
-  const Tensor y = product_->multiply(x, ctx.parameter(weight_), bias_ ? ctx.parameter(*bias_) : Tensor{});
-  ctx.mark(y, ctx.tag(), {axis::kTokens, dims_.output_axis});
-  if (shape.size() == 2) return y;
-  shape.back() = dims_.output;
-  return kernels::reshape(y, shape);
+  return map_rows(ctx, x, dims_, [&](Tensor rows) {
+    return product_->multiply(rows, ctx.parameter(weight_), bias_ ? ctx.parameter(*bias_) : Tensor{});
+  });
 }
 
 void add_quantized_linear_classes(ClassTable& classes) {

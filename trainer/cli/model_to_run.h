@@ -19,7 +19,6 @@ class ModelToRun {
   ModelToRun(const std::string& path, const std::string& option, const Registries& registries);
 
   const Checkpoint& checkpoint() const { return *checkpoint_; }
-  bool is_imported() const { return scratch_ != nullptr; }
   // What messages call it: the checkpoint's path, or that of what was imported.
   const std::string& shown() const { return shown_; }
 

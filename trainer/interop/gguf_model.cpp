@@ -1,7 +1,6 @@
 #include "trainer/interop/gguf_model.h"
 
 #include <algorithm>
-#include <cctype>
 #include <map>
 
 #include "hal/error.h"
@@ -133,11 +132,9 @@ std::string GgufModel::block_format(std::string_view name) const {
   const Entry& entry = entries_.find(name)->second;
   const bool rows_are_kept = entry.change == GgufChange::none || entry.change == GgufChange::query ||
                              entry.change == GgufChange::key;
-  if (entry.tensor->block->elements == 1 || entry.tensor->shape.size() != 2 || !rows_are_kept) return {};
-  std::string format(entry.tensor->block->name);
-  std::transform(format.begin(), format.end(), format.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return format;
+  const auto* format = trainer::block_format(*entry.tensor->block);
+  if (!format || entry.tensor->shape.size() != 2 || !rows_are_kept) return {};
+  return std::string(format->name);
 }
 
 void GgufModel::read_blocks(std::string_view name, std::vector<std::byte>& into) const {

@@ -85,13 +85,13 @@ void replace_in_layers(layers::HeterogeneousStack::Config& stack, const std::str
   std::map<std::string, std::vector<std::int64_t>> layers_by_text;
   for (std::size_t i = 0; i < wanted.size(); ++i)
     if (wanted[i]) layers_by_text[layers::print(*wanted[i])].push_back(static_cast<std::int64_t>(i));
-  const auto most =
+  const auto most_common =
       std::max_element(layers_by_text.begin(), layers_by_text.end(),
                        [](const auto& a, const auto& b) { return a.second.size() < b.second.size(); });
   const auto config_for = [&](const auto& entry) -> const Config& {
     return *wanted[static_cast<std::size_t>(entry.second.front())];
   };
-  if (node_at(*stack.layer, node)) replace_node(*stack.layer, node, config_for(*most));
+  if (node_at(*stack.layer, node)) replace_node(*stack.layer, node, config_for(*most_common));
   std::map<std::string, std::vector<std::int64_t>> other;
   for (const auto& [text, indices] : layers_by_text)
     for (const std::int64_t index : indices)
@@ -111,13 +111,13 @@ void keep_blocks(layers::CausalLM::Config& model, const std::vector<NamedTensor>
                  const std::function<std::string(const std::string& parameter)>& format_of,
                  const Note& note) {
   std::map<std::pair<std::string, std::string>, std::map<std::int64_t, std::string>> formats;
-  std::int64_t kept = 0, widened = 0;
+  std::int64_t in_blocks = 0, kept = 0;
   for (const NamedTensor& parameter : parameters) {
     const std::string format = format_of(parameter.name);
     if (format.empty()) continue;
     const WeightPlace place = place_of(parameter.name);
     formats[{place.stack, place.node}][place.layer] = format;
-    ++widened;
+    ++in_blocks;
   }
   std::map<std::string, layers::HeterogeneousStack::Config> stacks;
   for (const auto& [where, by_layer] : formats) {
@@ -156,11 +156,11 @@ void keep_blocks(layers::CausalLM::Config& model, const std::vector<NamedTensor>
   }
   for (const auto& [path, stack] : stacks) replace_node(model, path, stack);
   layers::remove_unused_overrides(model);
-  if (kept == 0 && widened == 0)
+  if (in_blocks == 0)
     note("the file has no weights in blocks; all are stored in f32");
-  else if (kept < widened)
+  else if (kept < in_blocks)
     note(fmt::format("{} of {} weights in blocks are stored in f32, as their layers cannot keep blocks",
-                     widened - kept, widened));
+                     in_blocks - kept, in_blocks));
 }
 
 }  // namespace meshloom::trainer

@@ -4,9 +4,13 @@
 #include <cstddef>
 #include <span>
 
+#include "kernels/block_quantized/formats.h"
 #include "trainer/io/gguf.h"
 
 namespace meshloom::trainer {
+
+// The format of a type whose blocks have several elements; null for those of one.
+const kernels::block_quantized::Format* block_format(const GgufBlock& block);
 
 // `from` has whole blocks for into.size() elements. The arithmetic is that of ggml, in f32.
 void dequantize(const GgufBlock& block, std::span<const std::byte> from, std::span<float> into);

@@ -101,7 +101,7 @@ inline kernels::Fit fit_floats(const kernels::CallView& call, const hal::DeviceI
   return reason.empty() ? kernels::Fit::yes() : kernels::Fit::no(std::move(reason));
 }
 
-// The variant "simd", for any profile.
+// The variant "simd", for any profile, whose rows have the same bits in any number of rows (Variant::row_exact).
 inline kernels::Variant simd_variant(std::string about, decltype(kernels::Variant::fit) fit,
                                      decltype(kernels::Variant::encode) encode) {
   return {.name = "simd", .about = std::move(about), .fit = fit, .encode = encode, .row_exact = true};

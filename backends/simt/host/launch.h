@@ -80,7 +80,7 @@ void launch(const kernels::EncodeArgs& args, const Launch& launch);
 // Launches a FOR_EACH kernel whose items have loops of their own, with one item per invocation.
 void launch_rows(const kernels::EncodeArgs& args, std::int64_t items, Launch launch);
 
-// The variant "simt", for any profile. With `low_precision`, `fit` decides on 16-bit floats itself.
+// The variant "simt", for any profile, whose rows have the same bits in any number of rows (Variant::row_exact). With `low_precision`, `fit` decides on 16-bit floats itself.
 kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit) fit,
                               decltype(kernels::Variant::encode) encode, bool low_precision = false);
 

@@ -32,9 +32,9 @@ std::string too_large(const CallView& call) {
 
 // Runs of panels so long that few begin with a panel that nobody has asked for, and so short that cores end together.
 std::int64_t panels_per_item(std::int64_t panels, std::int64_t tiles, const hal::DeviceInfo& target) {
-  constexpr std::int64_t kItemsPerCore = 3, kMostPanels = 16;
+  constexpr std::int64_t kItemsPerCore = 3, kMaxPanels = 16;
   const std::int64_t items = kItemsPerCore * std::max(target.profile.cores, 1);
-  return std::clamp<std::int64_t>(panels * tiles / items, 1, kMostPanels);
+  return std::clamp<std::int64_t>(panels * tiles / items, 1, kMaxPanels);
 }
 
 // Rows of x are shared by so many work items that every core has some.
@@ -42,11 +42,11 @@ Fit fit_int8(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string no = too_large(call); !no.empty()) return Fit::no(std::move(no));
   const BlockQuantizedDims d = kernels::block_quantized_dims(call);
   if (!d.int8) return Fit::no("needs activations int8");
-  constexpr std::int64_t kLeastRows = 48;  // per tile: fewer would be unpacking most of the time
+  constexpr std::int64_t kMinRows = 48;  // per tile: fewer would be unpacking most of the time
   const std::int64_t panels = ceil_div(d.n, block_panel_rows()),
                      wanted = 4 * std::clamp(target.profile.cores, 1, 64);
   std::int64_t tile_m = std::min<std::int64_t>(d.m, 512);
-  while (tile_m > kLeastRows && ceil_div(d.m, tile_m) * panels < wanted) tile_m = round_up(tile_m / 2, 6);
+  while (tile_m > kMinRows && ceil_div(d.m, tile_m) * panels < wanted) tile_m = round_up(tile_m / 2, 6);
   return Fit::yes({{"tile_m", tile_m}, {"panels", panels_per_item(panels, ceil_div(d.m, tile_m), target)}},
                   d.m * RoundedRow::size(d.k) * 4);
 }

@@ -77,7 +77,7 @@ void encode(const EncodeArgs& args) {
 
 // --- few rows ----------------------------------------------------------------------------------------------
 
-constexpr std::int64_t kWidth = 64, kColumns = 8, kMostRows = 8;  // invocations and columns of a workgroup
+constexpr std::int64_t kWidth = 64, kColumns = 8, kMaxRows = 8;  // invocations and columns of a workgroup
 
 // The workspace of rounded activations: integers, scales and sums.
 struct Rounded {
@@ -91,8 +91,8 @@ Rounded rounded_of(const BlockQuantizedDims& d) {
 Fit fit_few_rows(const CallView& call, const hal::DeviceInfo& target) {
   const BlockQuantizedDims d = kernels::block_quantized_dims(call);
   std::string no = unsupported_size(call);
-  if (no.empty() && d.m > kMostRows)
-    no = "takes at most " + std::to_string(kMostRows) + " rows, not " + std::to_string(d.m);
+  if (no.empty() && d.m > kMaxRows)
+    no = "takes at most " + std::to_string(kMaxRows) + " rows, not " + std::to_string(d.m);
   if (no.empty() && max_invocations(target) < kWidth)
     no = "needs workgroups of " + std::to_string(kWidth) + " invocations";
   const std::int64_t bytes = 4 * kWidth * d.m;
