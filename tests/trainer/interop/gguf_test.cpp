@@ -2,7 +2,9 @@
 // wrong with a file.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <bit>
+#include <cctype>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -10,6 +12,7 @@
 #include <random>
 
 #include "hal/error.h"
+#include "kernels/block_quantized/formats.h"
 #include "tests/trainer/interop/support.h"
 #include "tests/trainer/run/binary.h"
 #include "trainer/interop/gguf_model.h"
@@ -61,6 +64,16 @@ TEST(GgufBlocks, AreWrittenAsTheGgufPackageDoes) {
   std::vector<std::byte> blocks(wanted.size());
   EXPECT_TRUE(trainer::quantize(*trainer::gguf_block("Q8_0"), values, blocks));
   EXPECT_EQ(blocks, wanted);
+  for (const auto& format : kernels::block_quantized::formats()) {
+    if (!format.is_written) continue;
+    std::string name(format.name);
+    std::transform(name.begin(), name.end(), name.begin(), ::toupper);
+    const auto expected = stored<std::uint8_t>(file, "quantized/" + name);
+    std::vector<std::uint8_t> made(expected.size());
+    EXPECT_TRUE(kernels::block_quantized::quantize(format, values.data(),
+                                                   static_cast<std::int64_t>(values.size()), made.data()));
+    EXPECT_EQ(made, expected) << name;
+  }
 }
 
 TEST(GgufBlocks, RefuseValuesOutOfRange) {

@@ -1,5 +1,5 @@
 """Writes gguf_blocks.safetensors, which gguf_test.cpp reads: blocks of random bits of every type, and their values by the gguf
-package; numbers, and their Q8_0 by it.
+package; numbers, and what it makes of them in the types that are written.
 
     python tests/trainer/interop/make_gguf.py
 """
@@ -32,5 +32,6 @@ numbers = rng.standard_normal(256, dtype=np.float32)
 numbers[:32] = 0
 numbers[32:64] = np.arange(32) - 16  # ties
 tensors["quantized/values"] = numbers
-tensors["quantized/Q8_0"] = gguf.quants.quantize(numbers, gguf.GGMLQuantizationType.Q8_0).reshape(-1)
+for name in ("Q8_0", "Q4_0", "Q4_1", "Q5_0", "Q5_1"):
+    tensors["quantized/" + name] = gguf.quants.quantize(numbers, gguf.GGMLQuantizationType[name]).reshape(-1)
 save_file(tensors, pathlib.Path(__file__).with_name("gguf_blocks.safetensors"))
