@@ -2,7 +2,7 @@
 
 #include <chrono>
 #include <cmath>
-#include <iterator>
+#include <cstdint>
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
@@ -85,7 +85,6 @@ int score(const Registries& registries, const ScoreOptions& options) {
               "{} of {} tokens are scored, {} left", done, count,
               duration_text(seconds / static_cast<double>(done) * static_cast<double>(count - done))));
         }
-        return true;
       });
   double sum = 0;
   for (const TokenScore& each : scores) sum += each.logprob;
@@ -149,9 +148,8 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
   CLI::Option* json = command->add_flag("--json", options->json, "Print a JSON object");
   command->add_flag("--quiet,-q", options->quiet, "Print the sums alone")->excludes(json);
   command->footer(
-      "The text is computed by the forward pass that trains, without caches. On the CPU in f32 the scores of "
-      "a text that fits "
-      "a window are those of `meshloom serve`, bit by bit.\n"
+      "The text is computed at once, by the layers as training runs them, without caches. On the CPU in f32 "
+      "the scores of a text that fits a window are those of `meshloom serve`, bit by bit.\n"
       "Examples:\n  meshloom score --checkpoint run --text 'In the beginning'\n"
       "  meshloom score --checkpoint run --file text.txt --quiet");
   command->callback([=, &action] { action = [=] { return score(registries, *options); }; });

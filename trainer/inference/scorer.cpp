@@ -14,6 +14,8 @@ Scorer::Scorer(const TrainerConfig& config, std::int64_t length, hal::Device& de
     : length_(length), vocabulary_(layers::vocabulary(*config.model)) {
   if (config.input->source(config.sequence) > 0)
     throw Error("scoring a text", "needs a model without an encoder", "one with an encoder");
+  if (length < 2)
+    throw Error("scoring a text", "needs windows of at least two tokens", std::to_string(length));
   ComposeOptions options = inference_options(config);
   options.logits_batch = 1;
   options.sequence = options.logits_sequence = length;
@@ -34,7 +36,7 @@ Scorer::Scorer(const TrainerConfig& config, std::int64_t length, hal::Device& de
 }
 
 std::vector<TokenScore> Scorer::score(std::span<const std::int32_t> tokens, std::int64_t stride, int top,
-                                      const std::function<bool(std::int64_t done)>& progress) {
+                                      const std::function<void(std::int64_t done)>& progress) {
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count < length_)
     throw Error("the text", "must have at least " + std::to_string(length_) + " tokens",
@@ -57,7 +59,7 @@ std::vector<TokenScore> Scorer::score(std::span<const std::int32_t> tokens, std:
       scores.push_back(
           token_score(std::span(logits).subspan(static_cast<std::size_t>(next - 1 - begin) * width, width),
                       tokens[static_cast<std::size_t>(next)], top));
-    if (progress && !progress(static_cast<std::int64_t>(scores.size()) + 1)) break;
+    if (progress) progress(static_cast<std::int64_t>(scores.size()) + 1);
   }
   return scores;
 }

@@ -1,10 +1,11 @@
-// The forward pass that trains gives a text the scores that the engine gives it, bit by bit.
+// A text that is computed at once, without caches, has the scores that the engine gives it, bit by bit.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "layers/config/tree.h"
 #include "tests/message_of.h"
 #include "tests/trainer/inference/support.h"
+#include "trainer/inference/model_runner.h"
 #include "trainer/inference/scorer.h"
 #include "trainer/recipes/recipe.h"
 
@@ -80,15 +81,40 @@ TEST(ScorerBits, OfABeginningAreThoseOfTheWhole) {
   }
 }
 
+std::vector<float> logits(TinyModel& model, std::int64_t length, const trainer::ComposeOptions& options) {
+  trainer::Session session(
+      *model.device, inference_catalog(),
+      trainer::compose_inference(*model.config.model, options, inference_catalog(), model.device->info()));
+  trainer::load_parameters(model.weights, session);
+  const std::vector<std::int32_t> tokens = random_tokens(length, 4);
+  session.write("logits/tokens", std::as_bytes(std::span(tokens)));
+  session.run(trainer::Step::logits);
+  std::vector<float> result(static_cast<std::size_t>(length * layers::vocabulary(*model.config.model)));
+  session.read("logits", std::as_writable_bytes(std::span(result)));
+  return result;
+}
+
+// The kernels that training takes, but for its matrix products, have the bits of those that score.
+TEST(ScorerBits, AreThoseOfTheKernelsThatTrainWithProductsByRows) {
+  TinyModel model;
+  for (const std::int64_t length : {32, 100, 300}) {
+    trainer::ComposeOptions options = trainer::inference_options(model.config);
+    options.logits_batch = 1;
+    options.sequence = options.logits_sequence = length;
+    trainer::ComposeOptions exact = options;
+    exact.logits_row_exact = true;
+    options.kernels.push_back({.op = "matmul", .variant = "rows"});
+    EXPECT_EQ(logits(model, length, exact), logits(model, length, options)) << length;
+  }
+}
+
 TEST(Scorer, ReadsLongTextsInWindows) {
   TinyModel model;
   const std::vector<std::int32_t> text = random_tokens(40, 3);
   Scorer window(model.config, 16, *model.device, inference_catalog(), model.weights);
   std::vector<std::int64_t> done;
-  const std::vector<TokenScore> found = window.score(text, 10, 0, [&](std::int64_t tokens) {
-    done.push_back(tokens);
-    return true;
-  });
+  const std::vector<TokenScore> found =
+      window.score(text, 10, 0, [&](std::int64_t tokens) { done.push_back(tokens); });
   ASSERT_EQ(found.size(), 39u);
   EXPECT_EQ(done, (std::vector<std::int64_t>{16, 26, 36, 40}));
   // The last window is the text's end: it has 15 tokens in front of the last one.

@@ -99,7 +99,7 @@ def main():
     if options.dtype == "f32":
         longest = sorted(bodies, key=lambda body: -len(body["prompt"]))
         differ, count = scores_differ(options.program, run, [body for body in longest if len(body["prompt"]) > 1][::10])
-        print(f"the forward pass that trains: {differ} of {count} log-probabilities of prompts differ in bits", flush=True)
+        print(f"the forward pass without caches: {differ} of {count} log-probabilities of prompts differ in bits", flush=True)
         short |= differ > 0
     print("exact: " + ("FALLS SHORT" if short else "holds"))
     return 1 if short else 0
