@@ -1,4 +1,4 @@
-// A test of a variant "ptx_mma" of OpenCL, held to the reference on a device that pretends (pretender.h).
+// A test of a variant of OpenCL for NVIDIA's tensor cores, held to the reference on a device that pretends (pretender.h).
 #pragma once
 
 #include <gmock/gmock.h>
@@ -23,7 +23,8 @@ namespace meshloom::tests {
 
 class OnTensorCores : public testing::Test {
  protected:
-  explicit OnTensorCores(std::string op) : op_(std::move(op)) {}
+  explicit OnTensorCores(std::string op, std::string variant = "ptx_mma")
+      : op_(std::move(op)), name_(std::move(variant)) {}
 
   // The largest tile's, and what the instructions take by hand.
   static constexpr std::int64_t kLocalBytes = 64 << 10;
@@ -33,7 +34,7 @@ class OnTensorCores : public testing::Test {
     if (slow_cases()) ::setenv("MESHLOOM_WAIT_SECONDS", "0", 0);
     kernels::add_contracts(catalog_);
     register_backends(registry_, catalog_);
-    variant_ = catalog_.find(op_, "opencl", "ptx_mma");
+    variant_ = catalog_.find(op_, "opencl", name_);
     if (!variant_) GTEST_SKIP() << "not built";
     for (const hal::BackendDevices& found : registry_.enumerate())
       if (found.backend == "opencl")
@@ -80,7 +81,7 @@ class OnTensorCores : public testing::Test {
     return slow_cases() || which % count == turn % count;
   }
 
-  const std::string op_;
+  const std::string op_, name_;
   kernels::Catalog catalog_;
   hal::Registry registry_;
   const kernels::Variant* variant_ = nullptr;

@@ -36,7 +36,7 @@ class Pretender : public hal::ForwardingDevice {
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& wanted) override {
     hal::ExecutableSpec spec = wanted;
-    if (spec.kernel.find("ptx_mma") != std::string::npos) {
+    if (spec.kernel.find("ptx_") != std::string::npos) {
       for (const hal::Define& item : spec.defines)
         EXPECT_NE(item.name, "MMA_BY_HAND") << "is for tests alone";
       loaded_.push_back(spec);

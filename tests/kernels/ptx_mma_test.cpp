@@ -131,7 +131,7 @@ TEST_F(PtxMma, OtherDevicesAndDtypesAreRefused) {
     return variant_->fit(CaseCall(catalog_, "matmul", product(256, 512, 128, 2, dtype)).view(), info);
   };
   EXPECT_TRUE(answer(DType::f16).ok);
-  EXPECT_EQ(catalog_.variants("matmul", "opencl")[1], variant_) << "only few_rows goes before it";
+  EXPECT_EQ(catalog_.variants("matmul", "opencl")[2], variant_) << "only few_rows and ptx_wgmma go before it";
   EXPECT_THAT(answer(DType::f32).reason, HasSubstr("f16 and bf16 only"));
   info.limits.max_local_bytes = 4096;
   EXPECT_THAT(answer(DType::f16).reason, HasSubstr("and 4096 bytes"));

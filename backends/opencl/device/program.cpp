@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "backends/opencl/device/ptx.h"
 #include "backends/opencl/device/status.h"
 #include "backends/simt/dialect/loader.h"
 #include "embedded_opencl_kernels.h"
@@ -117,7 +118,17 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
     if (status != CL_SUCCESS)
       throw hal::Error(where, "must compile on " + info.name + " as '" + spec.key() + "'",
                        status_name(status) + ": " + build_log(program.get(), device));
-    cache.store("clbin", key, binary_of(program.get()));
+    std::vector<std::byte> binary = binary_of(program.get());
+    if (const auto ptx = ptx_for_sm_90a({reinterpret_cast<const char*>(binary.data()), binary.size()})) {
+      binary.assign(reinterpret_cast<const std::byte*>(ptx->data()),
+                    reinterpret_cast<const std::byte*>(ptx->data() + ptx->size()));
+      program = from_binary(*this, options, binary);
+      if (!program.get())
+        throw hal::Error(where,
+                         "must compile on " + info.name + " as '" + spec.key() + "', by PTX for sm_90a",
+                         "the driver refused it");
+    }
+    cache.store("clbin", key, binary);
   }
   auto executable = std::make_shared<ClExecutable>(spec, std::move(program));
 
@@ -131,12 +142,6 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
                      "takes a pointer and an offset per binding, its constants and the grid, " +
                          std::to_string(wanted) + " arguments by its spec",
                      std::to_string(arguments));
-  std::size_t limit = 0;
-  clGetKernelWorkGroupInfo(kernel.get(), device, CL_KERNEL_WORK_GROUP_SIZE, sizeof limit, &limit, nullptr);
-  const std::size_t size = std::size_t{spec.workgroup[0]} * spec.workgroup[1] * spec.workgroup[2];
-  if (limit > 0 && size > limit)
-    throw hal::Error(where, "runs in workgroups of at most " + std::to_string(limit) + " on " + info.name,
-                     std::to_string(size));
   return executable;
 }
 

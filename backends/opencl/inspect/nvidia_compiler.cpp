@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "backends/opencl/device/program.h"
+#include "backends/opencl/device/ptx.h"
 #include "backends/opencl/device/temporary_folder.h"
 #include "backends/opencl/inspect/elf.h"
 #include "backends/opencl/inspect/families.h"
@@ -37,6 +38,15 @@ std::string built_ins() {
       return std::filesystem::absolute(file).string();
   }
   return {};
+}
+
+// The driver's compiler tells the assembler the workgroup's size, which limits registers; clang does not.
+std::string with_workgroup(std::string ptx, const std::array<std::uint32_t, 3>& workgroup) {
+  const std::size_t entry = ptx.find(".entry ");
+  const std::size_t body = entry == std::string::npos ? entry : ptx.find("\n{", entry);
+  if (body == std::string::npos || ptx.find(".reqntid") != std::string::npos) return ptx;
+  return ptx.insert(body, "\n.reqntid " + std::to_string(workgroup[0]) + ", " + std::to_string(workgroup[1]) +
+                              ", " + std::to_string(workgroup[2]));
 }
 
 // The word behind "release ... V" or "version ".
@@ -75,8 +85,14 @@ class NvidiaCompiler final : public OfflineCompiler {
           std::string("-S"), std::string("kernel.cl"), std::string("-o"), std::string("kernel.ptx")})
       arguments.push_back(one);
     run(spec, clang_, arguments, folder);
-    const std::string report = run(
-        spec, ptxas_, {"-v", "-arch=" + std::string(sm_.family), "kernel.ptx", "-o", "kernel.cubin"}, folder);
+    std::string family(sm_.family), ptx = with_workgroup(folder.read("kernel.ptx"), spec.workgroup);
+    if (auto own = ptx_for_sm_90a(ptx)) {
+      ptx = std::move(*own);
+      family = "sm_90a";
+    }
+    folder.write("kernel.ptx", ptx);
+    const std::string report =
+        run(spec, ptxas_, {"-v", "-arch=" + family, "kernel.ptx", "-o", "kernel.cubin"}, folder);
     hal::Inspection found;
     found.subgroup = 32;
     read_ptxas_report(report, found);

@@ -12,6 +12,8 @@
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
 #include "mma.inc"
+#include "store_patch.inc"
+#include "tile_order.inc"
 
 #define WARP_M (MATRICES_M * 16)
 #define WARP_N (MATRICES_N * 8)
@@ -64,25 +66,33 @@ FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, b
     __local uint4 *own = (tile) + PLACE(LOCAL_ID(0) / WIDTH(along_k, rows), LOCAL_ID(0) % WIDTH(along_k, rows), WIDTH(along_k, rows)); \
     EACH(e, (rows) * BK / 8) own[e * WG_X] = next[e];                                                                  \
   }
-// The same by copies that do not wait; rows in device memory are multiples of eight elements.
-#define COPY_TILE(at, from, along_k, rows, first, end, k_at, stride)                                                  \
+// The same by copies that do not wait; rows in device memory are multiples of eight elements. FIND_CHUNKS finds once where they stand
+// at the first step of K, in bytes, since a copy whose address is computed beside it waits for the copy before.
+#define FIND_CHUNKS(offsets, along_k, rows, first, end, stride)                                                       \
+  EACH(e, (rows) * BK / 8) {                                                                                        \
+    const int row = LOCAL_ID(0) / WIDTH(along_k, rows) + e * (WG_X / WIDTH(along_k, rows));                         \
+    const int column = LOCAL_ID(0) % WIDTH(along_k, rows) * 8;                                                      \
+    offsets[e] = 2u * (uint)((along_k) ? IMIN((first) + row, (end) - 1) * (stride) + column                         \
+                                       : row * (stride) + IMIN((first) + column, (end) - 8));                       \
+  }
+#define COPY_TILE(at, from, offsets, along_k, rows, k_at)                                                             \
   {                                                                                                                   \
     const uint own = 16u * PLACE(LOCAL_ID(0) / WIDTH(along_k, rows), LOCAL_ID(0) % WIDTH(along_k, rows), WIDTH(along_k, rows)); \
     EACH(e, (rows) * BK / 8) {                                                                                        \
-      const int row = LOCAL_ID(0) / WIDTH(along_k, rows) + e * (WG_X / WIDTH(along_k, rows));                         \
-      const int column = LOCAL_ID(0) % WIDTH(along_k, rows) * 8;                                                      \
-      const bool inside = WHOLE_STEPS || ((along_k) ? (k_at) + column : (k_at) + row) < k_last;                       \
-      __global const ushort *source =                                                                                 \
-          (along_k) ? from + IMIN((first) + row, (end) - 1) * (stride) + (inside ? (k_at) + column : 0)               \
-                    : from + (inside ? (k_at) + row : 0) * (stride) + IMIN((first) + column, (end) - 8);              \
-      COPY_OR_ZERO_ASYNC(tiles, (at) + own + 16u * (uint)(e * WG_X), (__global const uint4 *)source, inside)                  \
+      const int step = (along_k) ? LOCAL_ID(0) % WIDTH(along_k, rows) * 8                                             \
+                                 : LOCAL_ID(0) / WIDTH(along_k, rows) + e * (WG_X / WIDTH(along_k, rows));            \
+      const bool inside = WHOLE_STEPS || (k_at) + step < k_last;                                                      \
+      COPY_OR_ZERO_ASYNC(tiles, (at) + own + 16u * (uint)(e * WG_X),                                                  \
+                         (__global const uint4 *)(from + (inside ? offsets[e] : 0u)), inside)                         \
     }                                                                                                                 \
   }
 #define COPY_STAGE(stage, k_at)                                                                                       \
   {                                                                                                                   \
     const uint at_tile = MMA_ADDRESS(tiles) + 16u * (uint)((stage) * (CHUNKS_A + CHUNKS_B));                          \
-    COPY_TILE(at_tile, a, !TRANS_A, BM, m0, m, k_at, TRANS_A ? m : k)                                                  \
-    COPY_TILE(at_tile + 16u * CHUNKS_A, b, TRANS_B, BN, n0, n, k_at, TRANS_B ? k : n)                                  \
+    COPY_TILE(at_tile, from_a, chunks_a, !TRANS_A, BM, k_at)                                                          \
+    COPY_TILE(at_tile + 16u * CHUNKS_A, from_b, chunks_b, TRANS_B, BN, k_at)                                          \
+    from_a += step_a;                                                                                                 \
+    from_b += step_b;                                                                                                 \
   }
 #define FETCH(k_at)                                                               \
   FETCH_TILE(next_a, a, !TRANS_A, WIDE_A, BM, m0, m, k_at, TRANS_A ? m : k)            \
@@ -118,7 +128,7 @@ FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, b
 #endif
 
 KERNEL_BEGIN
-  const int n0 = GROUP_ID(0) * BN, m0 = GROUP_ID(1) * BM;
+  OWN_TILE(BM, BN)
   const int lane = LOCAL_ID(0) % 32, warp = LOCAL_ID(0) / 32;
   const int m_own = warp / SUBGROUPS_N * WARP_M, n_own = warp % SUBGROUPS_N * WARP_N;
   OWN_K_RANGE(BK)
@@ -132,6 +142,13 @@ KERNEL_BEGIN
   UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N * 4; ++e) sums[e] = 0.0f;
   int stage = 0;
 #if ASYNC
+  uint chunks_a[ITEMS(CHUNKS_A)], chunks_b[ITEMS(CHUNKS_B)];
+  FIND_CHUNKS(chunks_a, !TRANS_A, BM, m0, m, TRANS_A ? m : k)
+  FIND_CHUNKS(chunks_b, TRANS_B, BN, n0, n, TRANS_B ? k : n)
+  const ulong per_step_a = TRANS_A ? 2ul * (uint)m : 2ul, per_step_b = TRANS_B ? 2ul : 2ul * (uint)n;
+  const ulong step_a = BK * per_step_a, step_b = BK * per_step_b;
+  __global const char *from_a = (__global const char *)a + (ulong)k_first * per_step_a;
+  __global const char *from_b = (__global const char *)b + (ulong)k_first * per_step_b;
   UNROLL for (int s = 0; s < STAGES - 1; ++s) {
     if (k_first + s * BK < k_last) COPY_STAGE(s, k_first + s * BK)
     COPIES_END()
@@ -178,16 +195,8 @@ KERNEL_BEGIN
   __local float *patch = (__local float *)tiles + warp * 16 * PATCH_ROW;
   UNROLL for (int i = 0; i < MATRICES_M; ++i) {
     BARRIER();
-    UNROLL for (int j = 0; j < MATRICES_N; ++j) {
-      UNROLL for (int e = 0; e < 4; ++e)
-        patch[(e / 2 * 8 + lane / 4) * PATCH_ROW + 8 * j + lane % 4 * 2 + e % 2] = sums[(i * MATRICES_N + j) * 4 + e];
-    }
+    UNROLL for (int j = 0; j < MATRICES_N; ++j) PUT_PATCH(patch, PATCH_ROW, 8 * j, sums + (i * MATRICES_N + j) * 4)
     BARRIER();
-    for (int e = lane; e < 16 * WARP_N; e += 32) {
-      const int r = e / WARP_N;
-      const int row = m0 + m_own + 16 * i + r;
-      const int column = n0 + n_own + e % WARP_N;
-      if (row < m && column < n) FINISH(patch[r * PATCH_ROW + e % WARP_N], column, (matrix * m + row) * n + column)
-    }
+    STORE_PATCH(patch, PATCH_ROW, WARP_N, m0 + m_own + 16 * i, n0 + n_own)
   }
 KERNEL_END

@@ -74,7 +74,11 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::DType in = call.inputs[0].dtype;
-  if (const auto tile = simt::best_tile(tiles(target, in), target, d.m, d.n, d.g))
+  std::vector<MatrixTile> all = tiles(target, in);
+  // On an H200, three tiles of 128 x 128 by copies that do not wait multiply 1.5 times as fast as larger tiles through registers.
+  const auto waits = [&](const MatrixTile& tile) { return default_async(tile, d, target) == 0; };
+  if (!std::all_of(all.begin(), all.end(), waits)) std::erase_if(all, waits);
+  if (const auto tile = simt::best_tile(all, target, d.m, d.n, d.g))
     return simt::fit_product(params_of(*tile, default_async(*tile, d, target)), d, target,
                              simt::product_tiles(*tile, d));
   return Fit::no(simt::unsupported_tiles(target, mma_shape(in)));
@@ -105,7 +109,7 @@ void encode(const EncodeArgs& args) {
       {.kernel = "matmul_ptx_mma",
        .defines = {simt::define("AB_TYPE", simt::dtype_code(in)), simt::define("ASYNC", async > 0),
                    simt::define("STAGES", async > 0 ? async : kStages),
-                   simt::define("WHOLE_STEPS", d.k % tile.bk == 0)}});
+                   simt::define("WHOLE_STEPS", d.k % tile.bk == 0), simt::define("WIDE_C", d.n % 8 == 0)}});
 }
 
 }  // namespace

@@ -1,0 +1,58 @@
+#include "backends/opencl/device/ptx.h"
+
+#include <algorithm>
+#include <cstddef>
+
+namespace meshloom::backends::opencl {
+namespace {
+
+constexpr std::string_view kMark = "//sm_90a ", kTarget = ".target ", kVersion = ".version ";
+// The first version of PTX that has those instructions.
+constexpr std::string_view kMinVersion = "8.0";
+
+bool starts_at(std::string_view text, std::size_t at, std::string_view word) {
+  return text.substr(at, word.size()) == word;
+}
+
+// The words of a directive's line end at a comma, a space or the line's end.
+std::size_t word_end(std::string_view text, std::size_t begin) {
+  return std::min(text.find_first_of(", \t\r\n", begin), text.size());
+}
+
+bool is_older(std::string_view version) {
+  const auto number = [](std::string_view digits) {
+    int value = 0;
+    for (const char c : digits)
+      if (c >= '0' && c <= '9') value = value * 10 + (c - '0');
+    return value;
+  };
+  return number(version.substr(0, version.find('.'))) < number(kMinVersion.substr(0, kMinVersion.find('.')));
+}
+
+}  // namespace
+
+std::optional<std::string> ptx_for_sm_90a(std::string_view ptx) {
+  if (ptx.find(kMark) == std::string_view::npos) return std::nullopt;
+  std::string out;
+  out.reserve(ptx.size());
+  bool line_begins = true;
+  for (std::size_t at = 0; at < ptx.size();) {
+    if (starts_at(ptx, at, kMark)) {
+      at += kMark.size();
+    } else if (line_begins && starts_at(ptx, at, kTarget)) {
+      out += std::string(kTarget) + "sm_90a";
+      at = word_end(ptx, at + kTarget.size());
+    } else if (line_begins && starts_at(ptx, at, kVersion)) {
+      const std::size_t end = word_end(ptx, at + kVersion.size());
+      const std::string_view own = ptx.substr(at + kVersion.size(), end - at - kVersion.size());
+      out += std::string(kVersion) + std::string(is_older(own) ? kMinVersion : own);
+      at = end;
+    }
+    if (at == ptx.size()) break;
+    line_begins = ptx[at] == '\n';
+    out += ptx[at++];
+  }
+  return out;
+}
+
+}  // namespace meshloom::backends::opencl

@@ -1,0 +1,137 @@
+// Matmul of 16-bit floats on the tensor cores of NVIDIA's compute capability 9.0, by PTX within OpenCL C.
+#include <algorithm>
+#include <array>
+#include <map>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "backends/opencl/device/mma.h"
+#include "backends/simt/kernels/matmul/split_k.h"
+
+namespace meshloom::backends::opencl {
+namespace {
+
+using kernels::CallView;
+using kernels::EncodeArgs;
+using kernels::Fit;
+using kernels::MatmulDims;
+
+constexpr std::int64_t kWarpgroup = 4 * kWarp, kStep = 64;
+
+// What matmul_ptx_wgmma.cl says of CONSUMERS, BLOCKS and BN.
+struct WarpgroupTile {
+  std::int64_t consumers, blocks, bn;
+  // TFLOP/s of large products on an H200, to choose by.
+  double rate;
+
+  std::int64_t bm() const { return consumers * blocks * 64; }
+  std::int64_t workgroup() const { return (consumers + 1) * kWarpgroup; }
+  std::int64_t stage_bytes() const { return 2 * (bm() + bn) * kStep; }
+  // As many as have room beside the barriers; more than six do not help.
+  std::int64_t stages() const {
+    constexpr std::int64_t kBarrierBytes = 256;
+    return std::min<std::int64_t>(6, (kWgmmaLocalBytes - kBarrierBytes) / stage_bytes());
+  }
+  std::array<std::int64_t, 3> groups(const MatmulDims& d) const {
+    return {simt::ceil_div(d.n, bn), simt::ceil_div(d.m, bm()), d.g};
+  }
+  std::map<std::string, std::int64_t> params() const {
+    return {{"consumers", consumers}, {"blocks", blocks}, {"bn", bn}, {"stages", stages()}};
+  }
+};
+
+constexpr std::array kTiles{WarpgroupTile{2, 2, 128, 690}, WarpgroupTile{2, 1, 256, 690},
+                            WarpgroupTile{2, 1, 128, 480}};
+
+std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unsupported_wgmma(target, call.inputs[0].dtype); !reason.empty()) return reason;
+  if (std::string reason = simt::unsupported_size(call); !reason.empty()) return reason;
+  const MatmulDims d = kernels::matmul_dims(call);
+  if ((d.trans_a ? d.m : d.k) % 8 == 0 && (d.trans_b ? d.k : d.n) % 8 == 0) return {};
+  return "copies 16 bytes at a time: rows of A and B in memory must be multiples of 8 elements";
+}
+
+simt::Tiles tiles_of(const WarpgroupTile& tile, const MatmulDims& d) {
+  // NVIDIA's drivers end no loop early.
+  return {tile.groups(d), kStep, 1, 1};
+}
+
+// The seconds that a product is expected to take, to choose by: workgroups come in waves of one per core, and a second kernel
+// reads the sums that the parts of K leave.
+double time_of(const WarpgroupTile& tile, const MatmulDims& d, const hal::DeviceInfo& target, std::int64_t parts) {
+  // Of an H200: of the tiles' rates, for reading and writing memory, and of another dispatch.
+  constexpr double kCores = 132, kBytesPerSecond = 4e12, kDispatch = 8e-6;
+  const auto groups = tile.groups(d);
+  const std::int64_t waves = simt::ceil_div(groups[0] * groups[1] * groups[2] * parts, target.profile.cores);
+  const std::int64_t steps = simt::ceil_div(simt::ceil_div(d.k, kStep), parts);
+  const double product = static_cast<double>(waves * steps * 2 * tile.bm() * tile.bn * kStep) * kCores / (1e12 * tile.rate);
+  return parts == 1 ? product
+                    : product + kDispatch + static_cast<double>(8 * parts * d.g * d.m * d.n) / kBytesPerSecond;
+}
+
+std::int64_t parts_of(const Fit& fit) {
+  const auto found = fit.params.find("parts");
+  return found == fit.params.end() ? 1 : found->second;
+}
+
+Fit fit(const CallView& call, const hal::DeviceInfo& target) {
+  if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
+  const MatmulDims d = kernels::matmul_dims(call);
+  Fit best = Fit::no("");
+  double least = 0;
+  for (const WarpgroupTile& tile : kTiles)
+    for (const auto& split : {simt::fit_whole_product, simt::fit_product}) {
+      Fit one = split(tile.params(), d, target, tiles_of(tile, d));
+      if (!one.ok) return one;
+      const double time = time_of(tile, d, target, parts_of(one));
+      if (best.ok && time >= least) continue;
+      best = std::move(one);
+      least = time;
+    }
+  return best;
+}
+
+std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  std::vector<Fit> result;
+  if (!unsupported(call, target).empty()) return result;
+  const MatmulDims d = kernels::matmul_dims(call);
+  for (const WarpgroupTile& tile : kTiles)
+    for (Fit& fit : simt::product_alternatives(tile.params(), d, target, tiles_of(tile, d)))
+      result.push_back(std::move(fit));
+  return result;
+}
+
+void encode(const EncodeArgs& args) {
+  const MatmulDims d = kernels::matmul_dims(args.call);
+  const auto& p = args.choice.params;
+  const WarpgroupTile tile{p.at("consumers"), p.at("blocks"), p.at("bn"), 0};
+  simt::launch_product(
+      args, d,
+      {.kernel = "matmul_ptx_wgmma",
+       .defines = {simt::define("CONSUMERS", tile.consumers), simt::define("BLOCKS", tile.blocks),
+                   simt::define("BN", tile.bn), simt::define("STAGES", p.at("stages")),
+                   simt::define("AB_TYPE", simt::dtype_code(args.call.inputs[0].dtype)),
+                   simt::define("TRANS_A", d.trans_a), simt::define("TRANS_B", d.trans_b),
+                   simt::define("WHOLE_STEPS", d.k % kStep == 0), simt::define("WIDE_C", d.n % 8 == 0)},
+       .width = static_cast<std::uint32_t>(tile.workgroup()),
+       .groups = simt::matmul_groups(tile.groups(d))});
+}
+
+}  // namespace
+
+kernels::Variant matmul_ptx_wgmma() {
+  return {
+      .name = "ptx_wgmma",
+      .kinds = {hal::ProfileKind::gpu},
+      .about =
+          "16-bit floats on the tensor cores of NVIDIA's H100 and H200: four warps together multiply tiles "
+          "in workgroup memory, which further warps bring",
+      .fit = fit,
+      .encode = encode,
+      .alternatives = alternatives,
+      .low_precision = true,
+      .needs_self_test = true};
+}
+
+}  // namespace meshloom::backends::opencl

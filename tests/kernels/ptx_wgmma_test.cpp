@@ -1,0 +1,139 @@
+// Matmul by warpgroups on NVIDIA's tensor cores, on any OpenCL device (pretender.h), and the PTX that they need.
+#include <set>
+#include <string>
+#include <tuple>
+#include <vector>
+
+#include "backends/opencl/device/ptx.h"
+#include "tests/kernels/on_tensor_cores.h"
+
+namespace meshloom::tests {
+namespace {
+
+using hal::DType;
+using kernels::Case;
+using kernels::Fit;
+using testing::HasSubstr;
+using testing::IsEmpty;
+using testing::Not;
+using testing::SizeIs;
+
+class PtxWgmma : public OnTensorCores {
+ protected:
+  PtxWgmma() : OnTensorCores("matmul", "ptx_wgmma") {}
+
+  static Case product(std::int64_t m, std::int64_t n, std::int64_t k, int transposes, DType dtype,
+                      const char* out = "f32") {
+    const bool trans_a = transposes & 1, trans_b = transposes & 2;
+    Case test{"product",
+              {{dtype, trans_a ? kernels::Shape{k, m} : kernels::Shape{m, k}},
+               {dtype, trans_b ? kernels::Shape{n, k} : kernels::Shape{k, n}}},
+              {{"dtype", out}},
+              false};
+    if (trans_a) test.attrs.set("trans_a", true);
+    if (trans_b) test.attrs.set("trans_b", true);
+    return test;
+  }
+  // Calls whose rows are not multiples of eight elements are refused.
+  void expect_right_or_refused(hal::Device& device, const Case& test, std::uint64_t seed) {
+    const Outcome outcome = run(device, test, seed);
+    if (!outcome.ran) {
+      EXPECT_THAT(outcome.refusal, HasSubstr("multiples of 8")) << test.name;
+    }
+    for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+    ran_ += outcome.ran;
+  }
+
+  int ran_ = 0;
+};
+
+TEST_F(PtxWgmma, EqualsTheReference) {
+  const auto device = open();
+  std::uint64_t seed = 0;
+  for (const Case& test : contract().cases())
+    if (!test.slow && has_turn(++seed, 3))
+      expect_right_or_refused(*device, narrow(test, seed % 2 ? DType::bf16 : DType::f16), seed);
+  EXPECT_GT(ran_, 0);
+}
+
+TEST_F(PtxWgmma, RandomCallsEqualTheReference) {
+  const auto device = open();
+  const auto from = static_cast<std::uint64_t>(fuzz_from());
+  const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
+  for (std::uint64_t i = from; i < from + rounds; ++i)
+    expect_right_or_refused(
+        *device, narrow(contract().random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16), i);
+}
+
+// Tiles that the matrix ends in, steps of K that it ends in, parts of K, either dtype of C, and rows of C that are no multiple of
+// eight elements.
+TEST_F(PtxWgmma, EveryTileAndTransposeEqualsTheReference) {
+  const auto device = open();
+  std::set<std::tuple<std::int64_t, std::int64_t, std::int64_t>> seen;
+  std::size_t turn = 0;
+  for (const int transposes : {0, 1, 2, 3}) {
+    const bool narrow_c = transposes == 2;
+    const Case test = product(264, narrow_c ? 197 : 200, turn % 2 ? 200 : 192, transposes,
+                              turn % 2 ? DType::bf16 : DType::f16, turn % 2 ? "bf16" : "f32");
+    const CaseCall call(catalog_, "matmul", test);
+    const std::vector<Fit> all = variant_->alternatives(call.view(), device->info());
+    ASSERT_THAT(all, Not(IsEmpty()));
+    for (std::size_t i = 0; i < all.size(); ++i) {
+      if (!has_turn(i, 4, turn)) continue;
+      const auto& p = all[i].params;
+      seen.insert({p.at("consumers"), p.at("blocks"), p.at("bn")});
+      const Outcome outcome = run_variant(*device, *variant_, all[i], call, 3);
+      EXPECT_TRUE(outcome.ran);
+      for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+    }
+    ++turn;
+  }
+  EXPECT_GE(seen.size(), 2u);
+}
+
+TEST_F(PtxWgmma, WrongInstructionsAreFound) {
+  for (const int wrong : {2, 3, 4, 5})
+    for (const int transposes : {0, 1, 2, 3})
+      if (has_turn(transposes, 4, wrong)) expect_found(wrong, product(40, 48, 72, transposes, DType::bf16));
+}
+
+TEST_F(PtxWgmma, ProofsTellRightFromWrong) {
+  Pretender right(registry_.open(id_), 1);
+  EXPECT_THAT(self_test(right), IsEmpty());
+  EXPECT_EQ(right.info().self_test_results.at("matmul ptx_wgmma"), "");
+  Pretender wrong(registry_.open(id_), 3);
+  const auto found = self_test(wrong);
+  ASSERT_THAT(found, SizeIs(1));
+  EXPECT_THAT(found[0].found, HasSubstr("times what is allowed"));
+}
+
+TEST_F(PtxWgmma, OtherDevicesAndOperandsAreRefused) {
+  hal::DeviceInfo info = open()->info();
+  const auto answer = [&](const Case& test) {
+    return variant_->fit(CaseCall(catalog_, "matmul", test).view(), info);
+  };
+  EXPECT_TRUE(answer(product(256, 512, 128, 0, DType::f16)).ok);
+  EXPECT_TRUE(answer(product(256, 509, 128, 2, DType::f16)).ok) << "rows of C may have any length";
+  EXPECT_THAT(answer(product(256, 509, 128, 0, DType::f16)).reason, HasSubstr("multiples of 8"));
+  EXPECT_THAT(answer(product(256, 512, 100, 0, DType::f16)).reason, HasSubstr("multiples of 8"));
+  EXPECT_THAT(answer(product(256, 512, 128, 0, DType::f32)).reason, HasSubstr("f16 and bf16 only"));
+  info.name = "GeForce RTX 4090";
+  info.features.push_back("compute-capability=8.9");
+  EXPECT_THAT(
+      answer(product(256, 512, 128, 0, DType::bf16)).reason,
+      HasSubstr("of compute capability 9.0; this one is GeForce RTX 4090 with compute-capability=8.9"));
+}
+
+TEST(Ptx, CommentsForSm90aBecomeInstructions) {
+  using backends::opencl::ptx_for_sm_90a;
+  EXPECT_EQ(ptx_for_sm_90a(".version 9.0\n.target sm_90, texmode_independent\nret;\n"), std::nullopt);
+  EXPECT_EQ(ptx_for_sm_90a("// .target sm_1\n.version 9.0\n.target sm_90, texmode_independent\n"
+                           "\t//sm_90a wgmma.fence.sync.aligned;\n// .version 1.0\nret;"),
+            "// .target sm_1\n.version 9.0\n.target sm_90a, texmode_independent\n"
+            "\twgmma.fence.sync.aligned;\n// .version 1.0\nret;");
+  EXPECT_EQ(ptx_for_sm_90a(".version 7.5\n.target sm_86\n//sm_90a x;"), ".version 8.0\n.target sm_90a\nx;");
+  EXPECT_EQ(ptx_for_sm_90a("//sm_90a "), "");
+}
+
+}  // namespace
+}  // namespace meshloom::tests
