@@ -2,6 +2,7 @@
 
 #include <cctype>
 
+#include "backends/simt/host/aliasing.h"
 #include "embedded_simt_kernels.h"
 #include "embedded_simt_preludes.h"
 
@@ -95,6 +96,8 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
   if (!opencl) {
     define(out, "MESH_DEVICE_ADDRESS", language == Language::glsl_device_address ? "1" : "0");
     define(out, "MESH_TEXELS", language == Language::glsl_texels ? "1" : "0");
+    for (std::size_t i = 0; i < spec.bindings.size(); ++i)
+      if (!(declared_aliased(spec) >> i & 1)) define(out, "ALIASED_" + std::to_string(i), "0");
   }
   define(out, "KERNEL_NAME", spec.kernel);
   const char* const axes[3] = {"WG_X", "WG_Y", "WG_Z"};

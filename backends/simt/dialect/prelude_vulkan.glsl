@@ -7,6 +7,7 @@
 #extension GL_EXT_buffer_reference : require
 #extension GL_EXT_buffer_reference_uvec2 : require
 #extension GL_EXT_control_flow_attributes : require
+#extension GL_EXT_spirv_intrinsics : require
 #ifdef GL_KHR_shader_subgroup_shuffle
 #extension GL_KHR_shader_subgroup_shuffle : enable
 #endif
@@ -84,16 +85,37 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_WIDE_uint 2
 #define MESH_WIDE_float 2
 
-#define MESH_BIND(i, access, type, name)                                       \
-  Mesh##access##_##type name = Mesh##access##_##type(mesh_push.address[i]);    \
-  Mesh##access##4_##type name##_4 = Mesh##access##4_##type(mesh_push.address[i]);
-#define MESH_QUALIFIER_R readonly
-#define MESH_QUALIFIER_W writeonly
-#define MESH_QUALIFIER_RW
+#define MESH_BIND(i, access, type, name) MESH_BIND_##access(i, type, name)
+#define MESH_BIND_R(i, type, name) MESH_POINTERS_OF(MESH_READ_BLOCK(ALIASED_##i), i, type, name)
+#define MESH_BIND_W(i, type, name) MESH_POINTERS(MeshW, i, type, name)
+#define MESH_BIND_RW(i, type, name) MESH_POINTERS(MeshRW, i, type, name)
+#define MESH_POINTERS_OF(block, i, type, name) MESH_POINTERS(block, i, type, name)
+#define MESH_POINTERS(block, i, type, name)                    \
+  block##_##type name = block##_##type(mesh_push.address[i]); \
+  block##4_##type name##_4 = block##4_##type(mesh_push.address[i]);
+// Two buffers are different memory to a compiler of SPIR-V, which may move a load past a store to the other one, unless both are
+// Aliased (the specification of SPIR-V, sections 2.18.2 and 3.20): the bindings of which the spec says so (aliasing.h), whose memory
+// is written, so that they are not readonly; and the two views of a binding that is read and written. With device addresses
+// all buffers are AliasedPointer, by the variables that hold them.
+#define MESH_ALIASED spirv_decorate(20)
+#define MESH_QUALIFIER_0_R readonly
+#define MESH_QUALIFIER_0_W writeonly
+#define MESH_QUALIFIER_0_RW MESH_ALIASED
+#define MESH_QUALIFIER_1_R MESH_ALIASED
+#define MESH_QUALIFIER_1_W MESH_ALIASED writeonly
+#define MESH_QUALIFIER_1_RW MESH_ALIASED
+#define MESH_QUALIFIER(aliased, access) MESH_QUALIFIER_OF(aliased, access)
+#define MESH_QUALIFIER_OF(aliased, access) MESH_QUALIFIER_##aliased##access
+#define MESH_TEXEL_QUALIFIER_0
+#define MESH_TEXEL_QUALIFIER_1 MESH_ALIASED
+#define MESH_TEXEL_QUALIFIER(aliased) MESH_TEXEL_QUALIFIER_OF(aliased)
+#define MESH_TEXEL_QUALIFIER_OF(aliased) MESH_TEXEL_QUALIFIER_##aliased
 // Two views of one descriptor: by element and by four.
-#define MESH_STORAGE(i, access, type, name)                                                                     \
-  layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer_##name { type v[]; } name;     \
-  layout(set = 0, binding = i, std430) MESH_QUALIFIER_##access buffer MeshBuffer4_##name { type##4 v[]; } name##_4;
+#define MESH_STORAGE(i, access, type, name)                                        \
+  layout(set = 0, binding = i, std430) MESH_QUALIFIER(ALIASED_##i, _##access) \
+  buffer MeshBuffer_##name { type v[]; } name;                                     \
+  layout(set = 0, binding = i, std430) MESH_QUALIFIER(ALIASED_##i, _##access) \
+  buffer MeshBuffer4_##name { type##4 v[]; } name##_4;
 #define MESH_STORAGE_LOAD(type, name)                        \
   type mesh_load_##name(int index) { return name.v[index]; } \
   type##4 mesh_load4_##name(int index) { return name##_4.v[index >> MESH_WIDE_##type]; } \
@@ -108,7 +130,7 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 #define MESH_FETCH4_uint(name, index) MESH_FETCH4(uint, name, index)
 #define MESH_FETCH4_float(name, index) MESH_FETCH4(float, name, index)
 #define MESH_TEXEL(i, type, name)                                                  \
-  layout(set = 0, binding = i) uniform usamplerBuffer name;                        \
+  layout(set = 0, binding = i) MESH_TEXEL_QUALIFIER(ALIASED_##i) uniform usamplerBuffer name; \
   type mesh_load_##name(int index) { return MESH_FETCH_##type(name, index); }      \
   type##4 mesh_load4_##name(int index) { return MESH_FETCH4_##type(name, index); } \
   type##4 mesh_word_##name(int at) { return MESH_FETCH4_##type(name, (at << MESH_WIDE_##type)); }
@@ -118,12 +140,26 @@ layout(buffer_reference, std430, buffer_reference_align = 16) buffer MeshRW4_uin
 // The same from an address.
 #define MESH_ADDRESS_LOAD(i, access, type, name) MESH_ADDRESS_LOAD_##access(i, type, name)
 #define MESH_ADDRESS_LOAD_W(i, type, name)
-#define MESH_ADDRESS_LOAD_R(i, type, name) MESH_ADDRESS_LOADS(i, R, type, name)
-#define MESH_ADDRESS_LOAD_RW(i, type, name) MESH_ADDRESS_LOADS(i, RW, type, name)
-#define MESH_ADDRESS_LOADS(i, access, type, name)                                                            \
-  type mesh_load_##name(int index) { return Mesh##access##_##type(mesh_push.address[i]).v[index]; }      \
-  type##4 mesh_load4_##name(int index) { return Mesh##access##4_##type(mesh_push.address[i]).v[index >> MESH_WIDE_##type]; } \
-  type##4 mesh_word_##name(int at) { return Mesh##access##4_##type(mesh_push.address[i]).v[at]; }
+#define MESH_ADDRESS_LOAD_R(i, type, name) MESH_ADDRESS_LOADS_OF(MESH_READ_BLOCK(ALIASED_##i), i, type, name)
+#define MESH_ADDRESS_LOAD_RW(i, type, name) MESH_ADDRESS_LOADS(MeshRW, i, type, name)
+#define MESH_READ_BLOCK_0 MeshR
+#define MESH_READ_BLOCK_1 MeshRW
+#define MESH_READ_BLOCK(aliased) MESH_READ_BLOCK_OF(aliased)
+#define MESH_READ_BLOCK_OF(aliased) MESH_READ_BLOCK_##aliased
+#define MESH_ADDRESS_LOADS_OF(block, i, type, name) MESH_ADDRESS_LOADS(block, i, type, name)
+#define MESH_ADDRESS_LOADS(block, i, type, name)                     \
+  type mesh_load_##name(int index) {                                 \
+    block##_##type mesh_from = block##_##type(mesh_push.address[i]); \
+    return mesh_from.v[index];                                       \
+  }                                                                  \
+  type##4 mesh_load4_##name(int index) {                             \
+    block##4_##type mesh_from = block##4_##type(mesh_push.address[i]); \
+    return mesh_from.v[index >> MESH_WIDE_##type];                   \
+  }                                                                  \
+  type##4 mesh_word_##name(int at) {                                 \
+    block##4_##type mesh_from = block##4_##type(mesh_push.address[i]); \
+    return mesh_from.v[at];                                          \
+  }
 #define MESH_SCALAR(i, type, name) type name = MESH_WORD_##type(mesh_push.words[i]);
 #define MESH_LOCAL(type, name, count) shared type name[count];
 #define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "backends/simt/host/aliasing.h"
 #include "backends/simt/host/quirks.h"
 #include "hal/math.h"
 
@@ -116,6 +117,9 @@ void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
                            static_cast<std::uint32_t>(launch.constants.size())};
   spec.subgroup = launch.subgroup;
   for (const hal::Binding& binding : launch.bindings) spec.bindings.push_back(binding.access);
+  if (args.device.info().backend == "vulkan")
+    for (hal::Define& aliased : alias_defines(aliased_bindings(launch.bindings)))
+      spec.defines.push_back(std::move(aliased));
   args.commands.dispatch(args.device.load(spec), launch.groups, launch.bindings, launch.constants,
                          args.label);
 }

@@ -1,8 +1,10 @@
 #include "backends/vulkan/device/commands.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
+#include "backends/simt/host/aliasing.h"
 #include "backends/vulkan/device/status.h"
 #include "hal/bounds.h"
 
@@ -120,6 +122,12 @@ void VkCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
                        "groups in dimension " + std::to_string(d) + " must be 1 to " +
                            std::to_string(limits_.max_groups[d]),
                        std::to_string(groups[d]));
+  if (const std::uint32_t undeclared = simt::aliased_bindings(bindings) & ~simt::declared_aliased(spec))
+    throw hal::Error(place(label),
+                     "the spec of kernel '" + spec.kernel +
+                         "' must say which bindings are memory that another one writes or reads too",
+                     "binding " + std::to_string(std::countr_zero(undeclared)) + " without ALIASED_" +
+                         std::to_string(std::countr_zero(undeclared)));
   Dispatch made{own, false, VK_NULL_HANDLE, {}, groups, 0};
   PushConstants& push = made.push;
   const bool by_address = made.by_address = own->needs_addresses(bindings);
