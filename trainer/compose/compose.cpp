@@ -70,6 +70,7 @@ class Composer {
         device_(device),
         trace_(trace),
         selector_(catalog, device, options.kernels, options.tuning),
+        decode_selector_(catalog, device, {}, options.tuning),
         host_(host_of(options, device)),
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
@@ -191,6 +192,8 @@ class Composer {
     add(Step::logits, std::move(program), "outputs");
   }
 
+  // Beside the programs of training it takes neither their rules, which name kernels for their calls, nor stores anything
+  // otherwise than they do.
   void decode() {
     if (plan_.mesh.ranks() > 1)
       throw hal::Error("mesh " + plan_.mesh.text(), "programs with a cache need one rank",
@@ -225,7 +228,7 @@ class Composer {
       keep_state_outputs(program);
       program.outputs.push_back(traced.logits);
     }
-    store_weights_narrow(all);
+    if (!trains()) store_weights_narrow(all);
     for (std::size_t i = 0; i < all.size(); ++i)
       add(ProgramKey(Step::decode, static_cast<int>(decode.tokens[i])), std::move(all[i].program), "outputs");
   }
@@ -237,6 +240,7 @@ class Composer {
     for (layers::ParameterInfo& info : plan_.parameters)
       if (narrow.count(info.path)) info.type.dtype = kernels::DType::bf16;
     plan_.refusals = selector_.refusals();
+    for (const Refusal& refusal : decode_selector_.refusals()) plan_.refusals.push_back(refusal);
     const std::vector<CopiedValue> copied = copied_values();
     plan_memory(plan_, std::move(programs_), catalog_, device_, copied);
     check_memory(plan_, catalog_);
@@ -500,10 +504,15 @@ class Composer {
     const bool row_exact = step == Step::decode   ? options_.decode.row_exact
                            : step == Step::logits ? options_.logits_row_exact
                                                   : false;
-    program = (on_host ? host_selector_ : selector_).select(std::move(program), row_exact);
+    VariantSelector& selector = on_host                            ? host_selector_
+                                : step == Step::decode && trains() ? decode_selector_
+                                                                   : selector_;
+    program = selector.select(std::move(program), row_exact);
     done(program, "select");
     return program;
   }
+
+  bool trains() const { return !plan_.steps.update.empty(); }
 
   Program overlapped(Program program) {
     if (plan_.mesh.ranks() == 1) return program;
@@ -589,7 +598,8 @@ class Composer {
   const hal::DeviceInfo& device_;
   PassTrace* trace_;
   VariantSelector selector_;
-  const hal::DeviceInfo* host_;  // nullptr = the optimizer is on the device
+  VariantSelector decode_selector_;  // of Step::decode beside training
+  const hal::DeviceInfo* host_;      // nullptr = the optimizer is on the device
   VariantSelector host_selector_;
   Marks marks_;  // of Step::accumulate, for the host
   std::vector<char> remat_matched_;
@@ -673,6 +683,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
   composer.train(learner);
   if (options.evaluation) composer.evaluate();
   if (options.logits_batch > 0) composer.logits();
+  if (!options.decode.tokens.empty()) composer.decode();
   return composer.finish(true);
 }
 

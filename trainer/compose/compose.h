@@ -40,7 +40,9 @@
 // the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
 //
 // The programs decode share their caches, "PATH/keys" and the like, and each has the inputs "decode/N/NAME" that Traced::decode_inputs names.
-// (Plan::cached_rows has the sizes of the inputs sequence_slots.)
+// (Plan::cached_rows has the sizes of the inputs sequence_slots.) In a plan that trains they read the very parameters that it updates,
+// as it stores them, and change nothing but their caches; they take none of the rules of `kernels`, which name variants for the
+// calls of training.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
@@ -173,7 +175,8 @@ struct PassTrace {
 enum class Metric : std::uint8_t { loss_sum, token_count, gradient_norm, applied, step };
 // "eval/metrics" has the first two.
 
-// Throws Error (bad options, rules that do not fit or match nothing), OutOfMemory.
+// Throws Error (bad options, rules that do not fit or match nothing), OutOfMemory; with options.decode also layers::NoCache and
+// NotRowExact.
 Plan compose_training(const layers::Config& model, const Learner::Config& learner,
                       const ComposeOptions& options, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device, PassTrace* trace = nullptr);

@@ -34,8 +34,12 @@ struct ModelRunnerOptions {
 // Whether programs are batch-invariant unless it is asked for otherwise: where that costs little.
 bool is_batch_invariant_by_default(const hal::DeviceInfo& device);
 
+// The programs of a ModelRunner as a plan has them, batch-invariant as the options ask or by default.
+DecodeOptions decode_options(const ModelRunnerOptions& options, const hal::DeviceInfo& device);
 // What a plan for inference alone takes from a recipe, on one rank.
 ComposeOptions inference_options(const TrainerConfig& config);
+// Throws Error where these are not parameters of such a plan, by names, types and shapes.
+void check_parameters(const StoredTensors& weights, const Plan& plan);
 // Reads the parameters of the session's plan.
 void load_parameters(const StoredTensors& weights, Session& session);
 
@@ -60,6 +64,8 @@ class ModelRunner {
   // `write_parameters` writes them.
   ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
               const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters);
+  // Runs in a session whose plan has these programs (decode_options()), on the parameters that it holds. It must outlive the runner.
+  ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, Session& session);
 
   std::int64_t vocabulary() const { return vocabulary_; }
   const std::string& batch_dependence() const { return batch_dependence_; }
@@ -128,6 +134,7 @@ class ModelRunner {
   };
   Prepared prepare(std::span<const Chunk> chunks);
   void write(Program& program, const std::vector<Ids>& inputs);
+  void enter(Session& session, const DecodeOptions& decode);
 
   ModelRunnerOptions options_;
   std::int64_t vocabulary_, table_width_;
@@ -136,7 +143,8 @@ class ModelRunner {
   LoraSlotsOfPlan lora_slots_;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
   std::vector<float> logits_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<Session> own_;
+  Session* session_ = nullptr;
 };
 
 }  // namespace meshloom::trainer
