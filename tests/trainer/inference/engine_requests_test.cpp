@@ -373,7 +373,7 @@ TEST(EngineWeights, OfAnotherModelAreRefused) {
   trainer::TrainerConfig wider = model.config;
   wider.model =
       layers::llama_config({.vocab = 256, .dim = 128, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 192});
-  EXPECT_THAT(refused(wider), HasSubstr("must be f32["));
+  EXPECT_THAT(refused(wider), HasSubstr("must be f32(256, 64); found F32(256, 128)"));
   const std::shared_ptr<RecordedEvents> heard = send(engine, greedy(5, 5));
   finish_all(engine);
   EXPECT_EQ(heard->reason(), FinishReason::length);
