@@ -383,8 +383,9 @@ class TrainRun {
     });
     on_->ceiling = std::make_unique<FlopsCeiling>(*device_, hal::dtype_from_string(config_.dtype));
     if (sample_.while_training())
-      on_->sample = [this, generator = std::make_shared<Generator>(config_, text_sample_->sequence(),
-                                                                   text_sample_->source(), session)] {
+      on_->sample = [this,
+                     generator = std::make_shared<Generator>(config_, text_sample_->sequence(),
+                                                             config_.compose_options().source, session)] {
         return text_sample_->write(*generator, [this] { return stop_.requested(); });
       };
   }

@@ -79,6 +79,14 @@ TEST_F(SampleEvery, SaysWhereNoCacheKeepsWhatWasComputed) {
   EXPECT_THAT(planned.err,
               HasSubstr("each token of a sample computes the whole text in front of it: model: "));
   EXPECT_EQ(planned.out.find("  cache "), std::string::npos);
+  std::string pairs;
+  for (int i = 0; i < 300; ++i)
+    pairs += fmt::format("{{\"prompt\": \"say {0}\", \"completion\": \"said {0}\"}}\n", i);
+  const Outcome run =
+      meshloom("train tiny-pairs --device cpu --steps 3 --sample 20 --sample-every 0.001 --data " +
+               scratch_.file("pairs.jsonl", pairs) + " --out " + scratch_.path("pairs"));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.out, HasSubstr("step 1, sample (prompt | completion):\n"));
 }
 
 // Whether the signal comes in a step or in a sample, the run saves and ends as runs do.
