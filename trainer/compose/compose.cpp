@@ -208,7 +208,8 @@ class Composer {
                                 .page_size = decode.page_size,
                                 .pages = decode.pages,
                                 .step_tokens = *std::max_element(decode.tokens.begin(), decode.tokens.end()),
-                                .dtype = options_.dtype};
+                                .dtype = options_.dtype,
+                                .source = decode.source};
       if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
       all.push_back(layers::trace_decode(model_, catalog_, shape));
       layers::Traced& traced = all.back();
@@ -228,9 +229,12 @@ class Composer {
       keep_state_outputs(program);
       program.outputs.push_back(traced.logits);
     }
+    if (decode.source > 0) all.push_back(encode());
     if (!trains()) store_weights_narrow(all);
     for (std::size_t i = 0; i < all.size(); ++i)
-      add(ProgramKey(Step::decode, static_cast<int>(decode.tokens[i])), std::move(all[i].program), "outputs");
+      add(i < decode.tokens.size() ? ProgramKey(Step::decode, static_cast<int>(decode.tokens[i]))
+                                   : ProgramKey(Step::encode),
+          std::move(all[i].program), "outputs");
   }
 
   Plan finish(bool training) {
@@ -401,6 +405,22 @@ class Composer {
     return names;
   }
 
+  layers::Traced encode() {
+    layers::Traced traced = layers::trace_encode(
+        model_, catalog_,
+        {.sequences = options_.decode.sequences, .dtype = options_.dtype, .source = options_.decode.source});
+    Program& program = traced.program;
+    program.name = to_string(Step::encode);
+    show(program, "trace");
+    set_precision(traced);
+    for (const auto& [input, id] : traced.decode_inputs) program.value(id).name = program.name + "/" + input;
+    std::erase_if(program.donations, [&](const kernels::Donation& donation) {
+      return program.value(donation.input).role != Role::cache;
+    });
+    keep_state_outputs(program);
+    return traced;
+  }
+
   layers::Traced trace_loss(Step step, bool training = true) {
     layers::Traced traced =
         layers::trace_loss(model_, catalog_, options_.rows() / plan_.mesh.size(AxisName::islands),
@@ -501,12 +521,11 @@ class Composer {
 
   Program optimized(Step step, Program program, bool on_host) {
     program = overlapped(rewritten(step, std::move(program), on_host));
-    const bool row_exact = step == Step::decode   ? options_.decode.row_exact
+    const bool decodes = step == Step::decode || step == Step::encode;
+    const bool row_exact = decodes                ? options_.decode.row_exact
                            : step == Step::logits ? options_.logits_row_exact
                                                   : false;
-    VariantSelector& selector = on_host                            ? host_selector_
-                                : step == Step::decode && trains() ? decode_selector_
-                                                                   : selector_;
+    VariantSelector& selector = on_host ? host_selector_ : decodes && trains() ? decode_selector_ : selector_;
     program = selector.select(std::move(program), row_exact);
     done(program, "select");
     return program;
@@ -650,6 +669,7 @@ void check_decode(const DecodeOptions& options) {
   require(options.rows >= 1, "decode.rows", "must be at least 1", options.rows);
   require(options.length >= 1, "decode.length", "must be at least 1", options.length);
   require(options.page_size >= 1, "decode.page_size", "must be at least 1", options.page_size);
+  require(options.source >= 0, "decode.source", "must be at least 0", options.source);
   require(options.pages >= 0, "decode.pages", "must be at least 0", options.pages);
 }
 

@@ -15,8 +15,8 @@ namespace {
 // New tokens of a program with caches: the next one, and parts of a prompt.
 constexpr std::array<std::int64_t, 3> kDecodeTokens{1, 16, 128};
 
-ModelRunnerOptions runner_options(std::int64_t sequence) {
-  ModelRunnerOptions options{.length = sequence, .tokens = {}};
+ModelRunnerOptions runner_options(std::int64_t sequence, std::int64_t source) {
+  ModelRunnerOptions options{.length = sequence, .tokens = {}, .source = source};
   for (const std::int64_t tokens : kDecodeTokens) options.tokens.push_back(std::min(tokens, sequence));
   options.page_size = std::min(DecodeOptions{}.page_size, sequence);
   options.pages = hal::ceil_div(sequence, options.page_size);
@@ -35,10 +35,11 @@ void compose_recomputation(ComposeOptions& options, std::int64_t sequence, std::
 std::string compose_generation(ComposeOptions& options, const layers::Config& model, std::int64_t sequence,
                                std::int64_t source, const kernels::Catalog& catalog,
                                const hal::DeviceInfo& device) {
-  const ModelRunnerOptions runner = runner_options(sequence);
+  const ModelRunnerOptions runner = runner_options(sequence, source);
   try {
-    layers::trace_decode(model, catalog,
-                         {.length = sequence, .page_size = runner.page_size, .pages = runner.pages});
+    layers::trace_decode(
+        model, catalog,
+        {.length = sequence, .page_size = runner.page_size, .pages = runner.pages, .source = source});
   } catch (const layers::NoCache& no_cache) {
     compose_recomputation(options, sequence, source);
     return no_cache.what();
@@ -54,7 +55,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
       vocabulary_(layers::vocabulary(*config.model)),
       others_change_parameters_(true),
       session_(&session) {
-  const ModelRunnerOptions options = runner_options(sequence);
+  const ModelRunnerOptions options = runner_options(sequence, source);
   if (session.plan().steps.has({Step::decode, static_cast<int>(options.tokens.front())}))
     use(std::make_unique<ModelRunner>(config, options, session), options.pages);
   else
@@ -65,7 +66,7 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
                      hal::Device& device, const kernels::Catalog& catalog, const StoredTensors& weights)
     : length_(sequence), source_(source), vocabulary_(layers::vocabulary(*config.model)) {
   try {
-    const ModelRunnerOptions options = runner_options(sequence);
+    const ModelRunnerOptions options = runner_options(sequence, source);
     use(std::make_unique<ModelRunner>(config, options, device, catalog, weights), options.pages);
     return;
   } catch (const layers::NoCache& no_cache) {
@@ -152,7 +153,12 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
   trainer::check(options);
   check(prompt);
   written_.clear();  // another generator of the session may have written since
-  if (others_change_parameters_) sequence_.tokens.clear(), sequence_.computed = 0;
+  if (runner_ && (others_change_parameters_ || prompt.source != read_)) {
+    sequence_.tokens.clear();
+    sequence_.computed = 0;
+    if (source_ > 0) runner_->encode(sequence_, prompt.source);
+    read_ = prompt.source;
+  }
   Ids text = prompt.tokens;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t used = std::min(text.size(), static_cast<std::size_t>(length_));

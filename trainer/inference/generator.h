@@ -1,6 +1,5 @@
 // Generates text token by token. The keys and values of earlier tokens are kept in the model's caches, so that each token is
-// computed once. A model that cannot keep them (layers::NoCache) computes the whole prefix, and the encoder's source, again for
-// every token.
+// computed once, and so is the encoder's source. A model that cannot keep them (layers::NoCache) computes both again for every token.
 #pragma once
 
 #include <cstdint>
@@ -65,6 +64,7 @@ class Generator {
   // With caches:
   std::unique_ptr<ModelRunner> runner_;
   Sequence sequence_;
+  std::vector<std::int32_t> read_;  // the source that it was computed for
   // Without:
   std::map<std::string, Ids> written_;  // what the inputs hold, by name
   std::vector<float> logits_;

@@ -1,6 +1,7 @@
 #include "trainer/inference/model_runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -21,7 +22,8 @@ DecodeOptions decode_options(const ModelRunnerOptions& options, const hal::Devic
                        .length = options.length,
                        .page_size = options.page_size,
                        .pages = options.pages,
-                       .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device))};
+                       .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device)),
+                       .source = options.source};
   std::sort(decode.tokens.begin(), decode.tokens.end());
   decode.tokens.erase(std::unique(decode.tokens.begin(), decode.tokens.end()), decode.tokens.end());
   return decode;
@@ -112,9 +114,10 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
     program.logits = prefix + "logits";
     for (const char* name :
          {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths", "sequence_ids",
-          "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput})
+          "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput, "source_sequence_ids",
+          "source_starts", "source_lengths"})
       program.names.push_back(prefix + name);
-    for (const Input input : {kAdapters, kRowAdapters})
+    for (const Input input : {kAdapters, kRowAdapters, kSourceIds, kSourceStarts, kSourceLengths})
       if (!plan.persistent_types.contains(program.names[input])) program.names[input].clear();
     for (const std::int64_t size : cached_rows_)
       program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
@@ -123,10 +126,10 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
   lora_slots_ = lora_slots_of(plan);
   // Caches and inputs start as zeros, whatever the device's memory held.
   std::set<std::string> zeros;
-  for (const std::int64_t tokens : decode.tokens) {
-    const kernels::Program& program = plan.steps.at({Step::decode, static_cast<int>(tokens)}).program;
-    for (const kernels::ValueId id : program.inputs)
-      if (const kernels::Value& value = program.value(id);
+  for (const auto& [key, planned] : plan.steps.programs) {
+    if (key.step != Step::decode && key.step != Step::encode) continue;
+    for (const kernels::ValueId id : planned.program.inputs)
+      if (const kernels::Value& value = planned.program.value(id);
           value.role == kernels::Role::cache || value.role == kernels::Role::input)
         zeros.insert(value.name);
   }
@@ -167,6 +170,8 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
       inputs[kPositions].push_back(static_cast<std::int32_t>(at));
       inputs[kSegments].push_back(1);
       inputs[kAdapters].push_back(sequence.adapter);
+      inputs[kSourceIds].push_back(sequence.sequence_id);
+      inputs[kSourceLengths].push_back(static_cast<std::int32_t>(sequence.source));
       const Page page = sequence.pages[static_cast<std::size_t>(at / options_.page_size)];
       inputs[kSlots].push_back(
           static_cast<std::int32_t>(page * options_.page_size + at % options_.page_size));
@@ -193,7 +198,9 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
                 std::to_string(inputs[kTokens].size()) + " tokens of " + std::to_string(chunks.size()) +
                     " sequences, " + std::to_string(wanted) + " logits");
   const auto sequences = static_cast<std::size_t>(options_.sequences);
-  for (const Input input : {kTokens, kPositions, kSegments})
+  inputs[kSourceStarts].resize(static_cast<std::size_t>(tokens) + 1);
+  std::iota(inputs[kSourceStarts].begin(), inputs[kSourceStarts].end(), 0);
+  for (const Input input : {kTokens, kPositions, kSegments, kSourceIds, kSourceLengths})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
   for (const Input input : {kSlots, kAdapters}) inputs[input].resize(static_cast<std::size_t>(tokens), -1);
   for (std::size_t i = kInputs; i < inputs.size(); ++i)
@@ -206,6 +213,24 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);
   write(program, inputs);
   return {key, &program, wanted};
+}
+
+void ModelRunner::encode(Sequence& sequence, std::span<const std::int32_t> source) {
+  const auto longest = static_cast<std::size_t>(options_.source), size = source.size();
+  if (size > longest)
+    throw Error("model runner", "a source must have at most " + std::to_string(longest) + " tokens",
+                std::to_string(size));
+  const auto write = [&](const char* name, Ids ids, std::int32_t padding) {
+    ids.resize(longest, padding);
+    session_->write(std::string("encode/") + name, std::as_bytes(std::span(ids)));
+  };
+  Ids slots(size);
+  std::iota(slots.begin(), slots.end(), static_cast<std::int32_t>(sequence.sequence_id * options_.source));
+  write("source", {source.begin(), source.end()}, 0);
+  write("source_segments", Ids(size, 1), 0);
+  write("source_slots", std::move(slots), -1);
+  session_->run(Step::encode);
+  sequence.source = static_cast<std::int64_t>(size);
 }
 
 std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {

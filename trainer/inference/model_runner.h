@@ -29,6 +29,7 @@ struct ModelRunnerOptions {
   std::int64_t pages = 1;               // of all sequences
   // Whether logits have the same bits whatever shares a run; unset = where that costs little and the kernels can.
   std::optional<bool> batch_invariant = {};
+  std::int64_t source = 0;  // of the longest source, in tokens; 0 = the model has no encoder
 };
 
 // Whether programs are batch-invariant unless it is asked for otherwise: where that costs little.
@@ -76,6 +77,10 @@ class ModelRunner {
   // Reads other parameters of the same names and shapes. What it throws may leave some of them read.
   void load(const StoredTensors& weights) { load_parameters(weights, *session_); }
 
+  // Reads the source of a sequence, for a model with an encoder, ahead of the runs that compute the sequence's tokens. Throws Error for one that
+  // is too long.
+  void encode(Sequence& sequence, std::span<const std::int32_t> source);
+
   // Computes chunks of different sequences, whose pages must have room for them, and waits for them. Returns the logits of the wanted
   // tokens, (rows, vocabulary), in the order of the chunks and of their tokens, until the next run. What it throws leaves the pages of
   // other sequences as they were, unless it is DeviceLost.
@@ -118,6 +123,9 @@ class ModelRunner {
     kRows,
     kAdapters,
     kRowAdapters,
+    kSourceIds,
+    kSourceStarts,
+    kSourceLengths,
     kInputs  // then one for each of cached_rows_
   };
   struct Program {

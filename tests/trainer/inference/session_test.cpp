@@ -2,7 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "layers/cache/kv_cache.h"
+#include "layers/config/tree.h"
 #include "tests/message_of.h"
 #include "tests/trainer/inference/support.h"
 #include "trainer/inference/generator.h"
@@ -133,13 +133,70 @@ TEST(SessionOfARun, HoldsAnEngine) {
               HasSubstr("parameters of its session must be changed there"));
 }
 
-TEST(SessionOfARun, WithoutCachesComputesTheWholeText) {
+// The forward pass over source and text knows nothing of caches.
+TEST(Sources, AreReadOnceForTheTextOfTheWholeForwardPass) {
+  trainer::TrainerConfig config = trainer::tiny_pairs();
+  const trainer::StoredTensors weights = random_weights(config);
+  constexpr std::int64_t kLength = 24, kSource = 20;
+  for (const std::string id : {"cpu", "cpu in bf16", "opencl", "vulkan"}) {
+    config.dtype = id == "cpu in bf16" ? "bf16" : "f32";
+    std::unique_ptr<hal::Device> device;
+    try {
+      device = inference_registry().open(id.substr(0, id.find(' ')));
+    } catch (const hal::Error&) {
+      continue;  // there is none
+    }
+    SCOPED_TRACE(id);
+    trainer::ComposeOptions options = trainer::inference_options(config);
+    options.sequence = options.logits_sequence = kLength;
+    options.logits_batch = 1;
+    options.logits_source = kSource;
+    options.logits_padding = true;
+    Session session(*device, inference_catalog(),
+                    trainer::compose_inference(*config.model, options, inference_catalog(), device->info()));
+    trainer::load_parameters(weights, session);
+    trainer::Generator whole(config, kLength, kSource, session),
+        cached(config, kLength, kSource, *device, inference_catalog(), weights);
+    EXPECT_EQ(whole.recomputes(), "its plan has no program with caches");
+    EXPECT_EQ(cached.recomputes(), "");
+    std::vector<std::vector<std::int32_t>> texts;
+    for (const std::uint64_t source : {1, 2, 1, 3}) {
+      const trainer::Prompt prompt{
+          random_tokens(3, 9),
+          random_tokens(source == 3 ? kSource : 4 + static_cast<std::int64_t>(source), source)};
+      const trainer::SamplerOptions sampler{.temperature = 0};
+      texts.push_back(cached.generate(prompt, 18, sampler));
+      EXPECT_EQ(texts.back(), whole.generate(prompt, 18, sampler)) << source;
+    }
+    EXPECT_EQ(texts[0], texts[2]);
+    EXPECT_NE(texts[0], texts[1]);
+    EXPECT_NE(texts[0], texts[3]);
+    EXPECT_THAT(message_of([&] {
+                  cached.generate({random_tokens(3, 9), random_tokens(kSource + 1, 1)}, 1, {});
+                }),
+                HasSubstr("must hold at most 20 tokens in its source"));
+  }
+}
+
+TEST(SessionOfARun, ReadsSources) {
   const trainer::TrainerConfig config = trainer::tiny_pairs();
   const std::unique_ptr<hal::Device> device = inference_registry().open("cpu");
   const trainer::Plan plan = trainer::compose_run(
       config, config.compose_options(), {.tokens = 20, .every = 1}, inference_catalog(), device->info());
+  EXPECT_TRUE(plan.steps.has(trainer::Step::encode));
+  EXPECT_FALSE(plan.steps.has(trainer::Step::logits));
+  EXPECT_GT(plan.memory.at("cache"), 0);
+}
+
+TEST(SessionOfARun, WithoutCachesComputesTheWholeText) {
+  trainer::TrainerConfig config = small();
+  layers::set(config, "model.decoder.stack.layer.attention.distance_bias", "RelativeBias{}",
+              trainer::recipe_classes());
+  const std::unique_ptr<hal::Device> device = inference_registry().open("cpu");
+  const trainer::Plan plan = trainer::compose_run(
+      config, config.compose_options(), {.tokens = 20, .every = 1}, inference_catalog(), device->info());
   EXPECT_TRUE(plan.steps.has(trainer::Step::logits));
-  EXPECT_THAT(plan.notes.back(), HasSubstr("computes the whole text in front of it: model: "));
+  EXPECT_THAT(plan.notes.back(), HasSubstr("computes the whole text in front of it: decoder/stack/layer0"));
   const trainer::Plan without = trainer::compose_run(config, config.compose_options(), {.tokens = 20},
                                                      inference_catalog(), device->info());
   EXPECT_FALSE(without.steps.has(trainer::Step::logits));

@@ -74,11 +74,14 @@ TEST_F(SampleEvery, TakesTheMemoryThatPlanSays) {
 }
 
 TEST_F(SampleEvery, SaysWhereNoCacheKeepsWhatWasComputed) {
-  const Outcome planned = meshloom("plan tiny-pairs --device cpu --sample-every 1");
-  EXPECT_EQ(planned.code, 0);
-  EXPECT_THAT(planned.err,
-              HasSubstr("each token of a sample computes the whole text in front of it: model: "));
-  EXPECT_EQ(planned.out.find("  cache "), std::string::npos);
+  const std::string relative = " --set model.decoder.stack.layer.attention.distance_bias=RelativeBias{}";
+  const Outcome run = train("relative", "--steps 3 --sample 20 --sample-every 0.001" + relative);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("each token of a sample computes the whole text in front of it: decoder/"));
+  EXPECT_THAT(run.out, HasSubstr("step 1, sample (prompt | continuation):\n"));
+}
+
+TEST_F(SampleEvery, OfAModelWithAnEncoder) {
   std::string pairs;
   for (int i = 0; i < 300; ++i)
     pairs += fmt::format("{{\"prompt\": \"say {0}\", \"completion\": \"said {0}\"}}\n", i);
@@ -86,6 +89,7 @@ TEST_F(SampleEvery, SaysWhereNoCacheKeepsWhatWasComputed) {
       meshloom("train tiny-pairs --device cpu --steps 3 --sample 20 --sample-every 0.001 --data " +
                scratch_.file("pairs.jsonl", pairs) + " --out " + scratch_.path("pairs"));
   EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.err.find("computes the whole text"), std::string::npos);
   EXPECT_THAT(run.out, HasSubstr("step 1, sample (prompt | completion):\n"));
 }
 
