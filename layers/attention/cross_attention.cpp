@@ -1,6 +1,8 @@
 #include "layers/attention/cross_attention.h"
 
 #include "layers/attention/mask.h"
+#include "layers/cache/kv_cache.h"
+#include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
 
@@ -24,6 +26,14 @@ CrossAttention::CrossAttention(const Config& config, const Place& place)
 
 Tensor CrossAttention::forward(Context& ctx, Tensor x) {
   check_features(x, dim_);
+  const Tensor q = split_heads(ctx, (*q_proj_)(ctx, x), ctx.get<Tokens>("Tokens"), heads_);
+  if (ctx.find<InferenceStep>()) {
+    if (!ctx.find<SourceStep>())
+      throw NoCache(display_path(ctx.path()), "the keys and values of a source cannot be kept for it",
+                    "no place for them");
+    const Tensor o = attend_to_source(ctx, q, kv_heads_, head_dim_, this->options(ctx));
+    return (*o_proj_)(ctx, join_heads(ctx, o, "cross_attention.context"));
+  }
   const EncoderOutput& encoder = ctx.get<EncoderOutput>("EncoderOutput");
   check_features(encoder.hidden_states, source_);
   // The rows of keys and values are those of the source.
@@ -34,8 +44,8 @@ Tensor CrossAttention::forward(Context& ctx, Tensor x) {
     return split_heads(ctx, projection->forward(below, encoder.hidden_states), encoder.tokens, kv_heads_,
                        axis::kKvHeads);
   };
-  const Tensor q = split_heads(ctx, (*q_proj_)(ctx, x), ctx.get<Tokens>("Tokens"), heads_);
   const Tensor k = from_encoder(k_proj_), v = from_encoder(v_proj_);
+  if (ctx.find<SourceStep>()) keep_source(ctx, k, v);
   kernels::FlashAttentionOptions options = this->options(ctx);
   options.causal = false;
   options.q_segments = ctx.get<Segments>("Segments").ids;

@@ -17,6 +17,7 @@ struct EncoderOutputDim {
   std::int64_t size;  // features of the hidden states
 };
 
+// In an InferenceStep the keys and values are those that a pass over the source with a SourceStep has kept; no encoder runs.
 // A query attends to all positions of its own document (Segments). If its document has no source, the result before
 // o_proj is zeros.
 class CrossAttention : public ProjectedKVAttention {
@@ -33,7 +34,7 @@ class CrossAttention : public ProjectedKVAttention {
 
   // Throws Error unless an ancestor provides EncoderOutputDim.
   CrossAttention(const Config& config, const Place& place);
-  // x (B * S, dim). The context must have Tokens, Segments and EncoderOutput.
+  // x (B * S, dim). The context must have Tokens, Segments and EncoderOutput, or SourceStep in an InferenceStep.
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:

@@ -1,5 +1,6 @@
 #include "layers/cache/kv_cache.h"
 
+#include "kernels/index_copy/index_copy.h"
 #include "kernels/layout/layout.h"
 #include "layers/core/inference_step.h"
 
@@ -17,6 +18,10 @@ const char* unsupported(const kernels::FlashAttentionOptions& options) {
   if (options.bias) return "a distance bias that is a table";
   if (options.dropout > 0) return "dropout of its probabilities";
   return nullptr;
+}
+
+kernels::TensorType source_type(const SourceStep& step, std::int64_t heads, std::int64_t features) {
+  return {step.dtype, {step.sequences, step.length, heads, features}};
 }
 
 Tensor tokens_of(Tensor x) { return kernels::reshape(x, {x.dim(0) * x.dim(1), x.dim(2), x.dim(3)}); }
@@ -40,6 +45,29 @@ Tensor attention(Context& ctx, KVCache* cache, Tensor q, Tensor k, Tensor v,
                                   .sink = options.sink,
                                   .slopes = options.slopes});
   return kernels::reshape(o, {q.dim(0), q.dim(1), q.dim(2), v.dim(3)});
+}
+
+void keep_source(Context& ctx, Tensor k, Tensor v) {
+  const SourceStep& step = ctx.get<SourceStep>("SourceStep");
+  Context below = ctx.child("cache");
+  const auto keep = [&](const char* name, Tensor x) {
+    const Tensor pool = below.cache(name, source_type(step, x.dim(1), x.dim(2)), CacheUnit::sequence);
+    below.update_cache(pool, kernels::index_copy(pool, x, step.slots));
+  };
+  keep("keys", tokens_of(k));
+  keep("values", tokens_of(v));
+}
+
+Tensor attend_to_source(Context& ctx, Tensor q, std::int64_t kv_heads, std::int64_t value_dim,
+                        const kernels::FlashAttentionOptions& options) {
+  const SourceStep& step = ctx.get<SourceStep>("SourceStep");
+  Context below = ctx.child("cache");
+  const Tensor keys = below.cache("keys", source_type(step, kv_heads, q.dim(3)), CacheUnit::sequence),
+               values = below.cache("values", source_type(step, kv_heads, value_dim), CacheUnit::sequence);
+  const Tensor o = kernels::paged_attention(
+      tokens_of(q), {.rows = keys}, {.rows = values}, value_dim, step.sequence_ids, step.starts, step.lengths,
+      {.scale = options.scale, .soft_cap = options.soft_cap, .sink = options.sink});
+  return kernels::reshape(o, {q.dim(0), q.dim(1), q.dim(2), value_dim});
 }
 
 }  // namespace meshloom::layers

@@ -37,4 +37,11 @@ class KVCache : public Module {
 Tensor attention(Context& ctx, KVCache* cache, Tensor q, Tensor k, Tensor v,
                  const kernels::FlashAttentionOptions& options);
 
+// Keeps the keys k (1, T, KV, D) and values v (1, T, KV, Dv) of a source, as SourceStep says.
+void keep_source(Context& ctx, Tensor k, Tensor v);
+// The attention of q (1, N, H, D) to what keep_source() kept of this layer, of `kv_heads` heads with values of `value_dim` features
+// -> (1, N, H, Dv). `options` may have a scale, a soft_cap and a sink.
+Tensor attend_to_source(Context& ctx, Tensor q, std::int64_t kv_heads, std::int64_t value_dim,
+                        const kernels::FlashAttentionOptions& options);
+
 }  // namespace meshloom::layers

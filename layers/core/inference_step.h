@@ -25,6 +25,19 @@ struct InferenceStep {
   std::int64_t step_tokens = 0;            // new tokens of any program that shares the caches, at most
 };
 
+// Call information of models with an encoder. The keys and values that the cross-attentions make of a source are kept once for each
+// sequence, in a pass over the source ahead of the steps that write for it; those read them. All tensors are i32.
+struct SourceStep {
+  std::int64_t sequences = 0, length = 0;      // that run at once, and tokens of the longest source
+  kernels::DType dtype = kernels::DType::f32;  // of what is kept
+  kernels::Tensor slots =
+      {};  // in the pass over the source (T): its rows of a pool of sequences x length, negative = none
+  // In an InferenceStep. A new token stands for a sequence of its own in paged_attention, so that it sees all of its source.
+  kernels::Tensor sequence_ids = {};  // (N, 1): the sequence of each new token
+  kernels::Tensor starts = {};        // (N + 1): 0, 1, ..., N
+  kernels::Tensor lengths = {};       // (N): tokens of its source; 0 = none
+};
+
 // Call information: the rows of the call are those of some tokens only, as where logits are wanted.
 struct SelectedTokens {
   kernels::Tensor rows;  // (L) i32: their indices among all tokens of the call

@@ -1,6 +1,7 @@
 #include "layers/models/encoder_decoder.h"
 
 #include "layers/attention/cross_attention.h"
+#include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
 
@@ -16,6 +17,7 @@ EncoderDecoder::EncoderDecoder(const Config& config, const Place& place) : Decod
 }
 
 void EncoderDecoder::prepare(Context& ctx) {
+  if (ctx.find<InferenceStep>()) return;  // the sources were read ahead of it
   const Source& source = ctx.get<Source>("Source");
   Context below = ctx.child("encoder");
   below.put(Segments{source.segments});

@@ -195,13 +195,13 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
 }
 
 Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape) {
-  const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype] = shape;
+  const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype, source] = shape;
   for (const std::int64_t size : {tokens, sequences, rows, length, page_size, pages})
     if (size < 1)
       throw Error("step of inference", "all of its sizes must be at least 1", std::to_string(size));
-  if (reads_source(model))
+  if (reads_source(model) && source < 1)
     throw NoCache("model", "the keys and values of earlier tokens cannot be kept for it", "an encoder");
-  check_size(model, 1, length, 0);
+  check_size(model, 1, length, source);
   Tracer t(model, catalog, "decode");
   const auto ids = [&](const char* name, kernels::Shape of) {
     const Tensor made = t.builder.input(name, {kernels::DType::i32, std::move(of)}, kernels::Role::input);
@@ -222,11 +222,19 @@ Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const 
   step.page_size = page_size;
   step.pages = pages;
   step.dtype = dtype;
+  std::optional<SourceStep> of_source;
+  if (source > 0) {
+    of_source = SourceStep{.sequences = sequences, .length = source, .dtype = dtype};
+    of_source->sequence_ids = ids("source_sequence_ids", {tokens, 1});
+    of_source->starts = ids("source_starts", {tokens + 1});
+    of_source->lengths = ids("source_lengths", {tokens});
+  }
   t.declare();
   Context ctx(t.builder, t.record, {}, false);
   ctx.put(Positions{positions});
   ctx.put(Segments{segments});
   ctx.put(step);
+  if (of_source) ctx.put(*of_source);
   const Tensor logits = t.model->logits(ctx, of_tokens, wanted);
   for (const auto& [name, input] : t.record.step_inputs) t.traced.decode_inputs[name] = input.id;
   t.traced.tokens = of_tokens.id;
@@ -234,6 +242,30 @@ Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const 
   t.builder.output(logits);
   t.traced.cache_bytes = t.record.cache_bytes;
   t.traced.cached_rows = t.record.cached_rows;
+  return t.finish();
+}
+
+Traced trace_encode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape) {
+  const std::int64_t source = check_size(model, 1, 1, shape.source);
+  Tracer t(model, catalog, "encode");
+  const auto ids = [&](const char* name, kernels::Shape of) {
+    const Tensor made = t.builder.input(name, {kernels::DType::i32, std::move(of)}, kernels::Role::input);
+    t.traced.decode_inputs[name] = made.id;
+    return made;
+  };
+  // What the decoder computes of one token is of no use; only the keys and values that its layers make of the source are kept.
+  const Tensor tokens = ids("tokens", {1, 1}), segments = ids("segments", {1, 1}),
+               of_source = ids("source", {1, source}), source_segments = ids("source_segments", {1, source}),
+               slots = ids("source_slots", {source});
+  t.declare();
+  Context ctx(t.builder, t.record, {}, false);
+  ctx.put(Segments{segments});
+  ctx.put(Source{of_source, source_segments, {}});
+  ctx.put(SourceStep{.sequences = shape.sequences, .length = source, .dtype = shape.dtype, .slots = slots});
+  const Tensor logits = t.model->logits(ctx, tokens);
+  t.traced.tokens = tokens.id;
+  t.traced.logits = logits.id;
+  t.builder.output(logits);
   return t.finish();
 }
 

@@ -92,11 +92,17 @@ struct DecodeShape {
   std::int64_t page_size = 16, pages = 1;
   std::int64_t step_tokens = 0;  // new tokens of any program that shares the caches, at most; 0 = `tokens`
   kernels::DType dtype = kernels::DType::f32;  // of what caches keep, where they do not say it themselves
+  std::int64_t source = 0;                     // tokens of the longest source; 0 = the model has no encoder
 };
 
 // What the model computes of new tokens beside what its caches keep of earlier ones. The caches are inputs of Role::cache, each with
 // a donation of its next value. Throws Error, NoCache (layers/cache/kv_cache.h) for a model that has no such steps.
+// For a model with an encoder there are the inputs source_sequence_ids (N, 1), source_starts (N + 1) and source_lengths (N) more, as
+// SourceStep has them.
 Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape);
+// What a model with an encoder keeps of a source ahead of these steps. decode_inputs are source (1, T), source_segments (1, T), 0 =
+// padding, and source_slots (T); outputs that matter are caches alone.
+Traced trace_encode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape);
 
 // Adds every class of layers/. CMake generates this function from the add_..._classes() functions in the files.
 void add_layer_classes(ClassTable& classes);

@@ -64,7 +64,7 @@ class LostDevice : public testing::Test {
     TrainOptions options;
     options.out = scratch_.path(run);
     options.silent = true;
-    options.sample_tokens = 0;
+    options.sample.tokens = 0;
     options.auto_resume = true;
     options.open_device = [this, &losses] { return open(losses); };
     return options;

@@ -12,6 +12,7 @@
 
 #include "hal/error.h"
 #include "hal/low_precision.h"
+#include "trainer/checkpoint/model_tensors.h"
 #include "trainer/io/file.h"
 
 namespace meshloom::trainer {
@@ -314,28 +315,18 @@ Checkpoint open_newest(const std::string& directory, const std::function<void(co
 void load_tensors(const StoredTensors& file, const std::vector<NamedTensor>& wanted,
                   const std::function<void(const std::string& name, std::span<const std::byte> data)>& write,
                   bool convert, const PartOf& part) {
-  const std::string where = "'" + file.path() + "'";
+  check_tensors(file, wanted, convert);
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : wanted) by_name[tensor.name] = &tensor;
-  for (const NamedTensor& tensor : wanted)
-    if (!file.find(tensor.name))
-      throw Error(where, "must hold the tensor '" + tensor.name + "'", "it is absent");
   std::vector<std::byte> data;
   for (const StoredTensor& stored : file.tensors()) {
-    const auto it = by_name.find(stored.name);
-    if (it == by_name.end()) throw Error(where, "must hold only the run's tensors", "'" + stored.name + "'");
-    const kernels::TensorType& type = it->second->type;
-    const bool widen = convert && stored.dtype == "BF16" && type.dtype == kernels::DType::f32,
-               narrow = convert && stored.dtype == "F32" && type.dtype == kernels::DType::bf16;
-    if ((stored.dtype != stored_dtype(type.dtype) && !widen && !narrow) || stored.shape != type.shape)
-      throw Error(where + ", tensor '" + stored.name + "'", "must be " + kernels::to_string(type),
-                  stored.dtype + kernels::to_string(stored.shape));
+    const kernels::TensorType& type = by_name.at(stored.name)->type;
     const Layout layout = part ? part(stored.name) : whole_layout(type);
     const std::int64_t bytes = stored.bytes() / std::max<std::int64_t>(1, type.elements());
     data.resize(static_cast<std::size_t>(layout.range.count * bytes));
     file.read(stored, layout, data);
-    if (widen) data = widened_bf16(data);
-    if (narrow) data = narrowed_to_bf16(data);
+    if (convert && stored.dtype == "BF16" && type.dtype == kernels::DType::f32) data = widened_bf16(data);
+    if (convert && stored.dtype == "F32" && type.dtype == kernels::DType::bf16) data = narrowed_to_bf16(data);
     write(stored.name, data);
   }
 }

@@ -18,6 +18,26 @@ std::vector<NamedTensor> model_tensors(const Plan& plan) {
   return tensors;
 }
 
+void check_tensors(const StoredTensors& file, const std::vector<NamedTensor>& wanted, bool convert) {
+  const std::string where = "'" + file.path() + "'";
+  std::map<std::string, const NamedTensor*> by_name;
+  for (const NamedTensor& tensor : wanted) {
+    by_name[tensor.name] = &tensor;
+    if (!file.find(tensor.name))
+      throw Error(where, "must hold the tensor '" + tensor.name + "'", "it is absent");
+  }
+  for (const StoredTensor& stored : file.tensors()) {
+    const auto it = by_name.find(stored.name);
+    if (it == by_name.end()) throw Error(where, "must hold only the run's tensors", "'" + stored.name + "'");
+    const kernels::TensorType& type = it->second->type;
+    const bool converts = convert && ((stored.dtype == "BF16" && type.dtype == kernels::DType::f32) ||
+                                      (stored.dtype == "F32" && type.dtype == kernels::DType::bf16));
+    if ((stored.dtype != stored_dtype(type.dtype) && !converts) || stored.shape != type.shape)
+      throw Error(where + ", tensor '" + stored.name + "'", "must be " + kernels::to_string(type),
+                  stored.dtype + kernels::to_string(stored.shape));
+  }
+}
+
 QuantizingLoader::QuantizingLoader(const StoredTensors& file,
                                    const std::vector<layers::ParameterInfo>& parameters, Write write)
     : write_(std::move(write)) {

@@ -16,6 +16,9 @@ namespace meshloom::trainer {
 // The model's parameters, then its states.
 std::vector<NamedTensor> model_tensors(const Plan& plan);
 
+// What load_tensors() checks before it passes anything on: throws Error when names, types or shapes of the tensors differ from `wanted`.
+void check_tensors(const StoredTensors& file, const std::vector<NamedTensor>& wanted, bool convert = false);
+
 // Loads a model with quantized parameters from a file that holds some of them unquantized: such a tensor is
 // quantized when it is read.
 class QuantizingLoader {

@@ -34,15 +34,17 @@ void edit(TrainerConfig& tree, const std::string& option, const std::string& val
 // The training plan of the edited recipe; nothing when the edit cannot be applied, changes nothing or does
 // not compose.
 std::optional<Plan> plan_with(const MemorySuggestion& suggestion, const TrainerConfig& config,
-                              const Registries& registries, const hal::DeviceInfo& device) {
+                              const Registries& registries, const hal::DeviceInfo& device,
+                              const ComposeRun& compose) {
   try {
     TrainerConfig tree = config;
     for (const auto& [option, value] : suggestion.options) edit(tree, option, value, registries);
     if (!suggestion.options.empty() && layers::diff(config, tree).empty()) return std::nullopt;
     tree.check();
-    if (tree.fit) fit(tree, device, registries.catalog, registries.classes);
+    if (tree.fit) fit(tree, device, registries.catalog, registries.classes, {.compose = compose});
     ComposeOptions options = tree.compose_options();
     options.enforce_memory = options.verify_passes = false;
+    if (compose) return compose(tree, options, device);
     return compose_training(*tree.model, *tree.learner, options, registries.catalog, device);
   } catch (const Error&) {
     return std::nullopt;
@@ -107,14 +109,14 @@ std::string MemorySuggestion::text() const {
 }
 
 std::vector<MemorySuggestion> suggest_less_memory(const Registries& registries, const TrainerConfig& config,
-                                                  const hal::DeviceInfo& device) {
+                                                  const hal::DeviceInfo& device, const ComposeRun& compose) {
   const std::int64_t limit = memory_limit(device);
-  const std::optional<Plan> plain = plan_with({}, config, registries, device);
+  const std::optional<Plan> plain = plan_with({}, config, registries, device, compose);
   const std::int64_t before = plain ? plain->peak_bytes : std::numeric_limits<std::int64_t>::max();
   const bool all_trainable = !plain || plain->trainable_parameter_count() == plain->parameter_count();
   std::vector<MemorySuggestion> found;
   const auto measure = [&](MemorySuggestion& suggestion) {
-    const std::optional<Plan> plan = plan_with(suggestion, config, registries, device);
+    const std::optional<Plan> plan = plan_with(suggestion, config, registries, device, compose);
     if (!plan || plan->peak_bytes >= before) return false;
     suggestion.peak_bytes = plan->peak_bytes;
     suggestion.fits = limit <= 0 || plan->peak_bytes <= limit;

@@ -9,6 +9,7 @@
 #include "hal/device.h"
 #include "trainer/cli/command.h"
 #include "trainer/config/trainer_config.h"
+#include "trainer/rules/fit.h"
 
 namespace meshloom::trainer {
 
@@ -26,6 +27,7 @@ struct MemorySuggestion {
 // asks for that: the edits that need less memory. Those that suffice come first, and each group in the order adapters, bits
 // of the weights, optimizer, offload, sequence; if none suffices alone, several together come first. Composes every edit.
 std::vector<MemorySuggestion> suggest_less_memory(const Registries& registries, const TrainerConfig& config,
-                                                  const hal::DeviceInfo& device);
+                                                  const hal::DeviceInfo& device,
+                                                  const ComposeRun& compose = {});
 
 }  // namespace meshloom::trainer

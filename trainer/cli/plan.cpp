@@ -9,6 +9,7 @@
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/plan_serving.h"
 #include "trainer/cli/recipe_options.h"
+#include "trainer/cli/sample_options.h"
 #include "trainer/compose/compose.h"
 #include "trainer/compose/cost/measured_links.h"
 #include "trainer/compose/report.h"
@@ -29,6 +30,7 @@ using OrderedJson = nlohmann::ordered_json;
 
 struct PlanOptions {
   RecipeOptions recipe;
+  SampleOptions sample;
   bool json = false;
   bool search = false, serve = false;
   EngineOptions engine;
@@ -203,13 +205,14 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
     const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
     return plan_serving(config, options.engine, registries, device->info(), options.json);
   }
-  const auto [asked, config, device] = recipe.opened(registries);
+  const ComposeRun composes = composes_with(options.sample, registries);
+  const auto [asked, config, device] = recipe.opened(registries, {.compose = composes});
   ComposeOptions compose = config.compose_options();
   compose.enforce_memory = false;
   PassTrace trace;
   const bool printing = !options.print_pass.empty();
-  const Plan plan = compose_training(*config.model, *config.learner, compose, registries.catalog,
-                                     device->info(), printing ? &trace : nullptr);
+  const Plan plan = compose_run(config, compose, options.sample, registries.catalog, device->info(),
+                                printing ? &trace : nullptr);
   for (const std::string& note : plan.notes) say_note(note);
   if (printing) {
     std::set<std::string> passes;
@@ -242,7 +245,8 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   const double seconds = plan.update_roofline_seconds();
   const std::string command = "meshloom plan" + recipe.shell_arguments();
   const std::vector<MemorySuggestion> help =
-      fits ? std::vector<MemorySuggestion>{} : suggest_less_memory(registries, asked, device->info());
+      fits ? std::vector<MemorySuggestion>{}
+           : suggest_less_memory(registries, asked, device->info(), composes);
   if (options.json) {
     const SubmissionSummary submissions = has_submissions(device->info())
                                               ? submissions_of(plan, registries.catalog, device->info(),
@@ -307,6 +311,10 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
       "--serve", options->serve,
       "Show the memory and the kernels of `meshloom serve` instead, and how many tokens its caches hold");
   for (CLI::Option* option : add_engine_options(*command, options->engine)) option->needs(serve);
+  CLI::Option* every = add_sample_every(
+      *command, options->sample,
+      "With the programs and caches of `train --sample-every`, which are the same for every time but 0");
+  add_sample_tokens(*command, options->sample, "Tokens of such a text, as of `train --sample`")->needs(every);
   command
       ->add_option("--trace", options->trace,
                    "Write the predicted step of each stage to this file, for chrome://tracing and Perfetto")
@@ -317,7 +325,8 @@ void add_plan(CLI::App& app, const Registries& registries, Action& action) {
   command->add_flag("--json", options->json, "Print a JSON object");
   command->add_option("--print-pass", options->print_pass,
                       "Print the programs after this pass of the composer (or 'all') instead");
-  for (const char* of_a_step : {"--search", "--mesh", "--network", "--trace", "--html", "--print-pass"})
+  for (const char* of_a_step :
+       {"--search", "--mesh", "--network", "--trace", "--html", "--print-pass", "--sample-every"})
     serve->excludes(command->get_option(of_a_step));
   command->footer(
       "The memory is what the run's plan allocates on the device, to the byte. The device null stands for "

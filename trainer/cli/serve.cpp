@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 
 #include <algorithm>
 #include <atomic>
@@ -31,7 +32,7 @@ namespace meshloom::trainer {
 namespace {
 
 constexpr std::chrono::milliseconds kLookForSignals{50};
-constexpr std::chrono::seconds kLookForCheckpoints{2};
+constexpr std::chrono::seconds kLookForCheckpoints{2}, kAfterErrors{30};
 constexpr std::int64_t kKeyBytes = 1 << 20;  // of the file of keys
 
 struct ServeCommandOptions {
@@ -116,8 +117,8 @@ class Failure {
 
 // A model with its engine, ready to be served.
 struct LoadedModel {
-  std::int64_t step = 0;  // of its checkpoint
-  std::string parts;      // of its recipe, see parts_of()
+  std::string identity;  // of its checkpoint, see identity_of()
+  std::string parts;     // of its recipe, see parts_of()
   TrainerConfig config;
   std::unique_ptr<Tokenizer> tokenizer;
   std::unique_ptr<ChatFormat> chat;
@@ -156,6 +157,24 @@ std::unique_ptr<Speculator> load_draft(LoadedModel& model, const Registries& reg
     throw Error(where, "must have logits of as many tokens as the model, " + std::to_string(vocabulary),
                 std::to_string(draft->vocabulary()));
   return draft;
+}
+
+// Says whether a checkpoint is another one, without reading it: a run that was started anew has steps of the same names. "" = there is
+// none.
+std::string identity_of(const std::string& path) {
+  struct stat manifest {};
+  if (::stat((path + "/manifest.json").c_str(), &manifest) != 0) return "";
+  return fmt::format("{} {} {}.{}", path, manifest.st_ino, manifest.st_mtim.tv_sec, manifest.st_mtim.tv_nsec);
+}
+
+// The identity of the newest healthy checkpoint, or the newest one; it need not be whole.
+std::string newest_of(const std::string& run) {
+  const std::vector<std::int64_t> steps = checkpoint_steps(run);
+  if (steps.empty()) return "";
+  const auto healthy = std::find_if(steps.begin(), steps.end(), [&](std::int64_t step) {
+    return unhealthy_reason(checkpoint_path(run, step)).empty();
+  });
+  return identity_of(checkpoint_path(run, healthy == steps.end() ? steps.front() : *healthy));
 }
 
 // What checkpoints must have alike to be served by one engine: the model and the tokenizer, as the recipe has them before rules for
@@ -215,7 +234,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   }
   const ModelToRun run(options.run, "run", registries);
   const Checkpoint& checkpoint = run.checkpoint();
-  model.step = checkpoint.step;
+  model.identity = identity_of(checkpoint.path);
   model.parts = parts_of(checkpoint, registries);
   model.config = inference_recipe(checkpoint, options.inference, registries);
   const std::vector<std::pair<std::string, std::string>> adapters = adapters_of(options);
@@ -247,6 +266,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
                          options.engine.max_length, config.sequence));
   model.device = open_device(config, registries.devices, say_note);
   EngineOptions engine = options.engine;
+  engine.checkpoint_step = checkpoint.step;
   std::unique_ptr<Speculator> speculator;
   if (!options.draft.empty()) {
     if (engine.draft_tokens == 0) engine.draft_tokens = kDraftTokens;
@@ -277,30 +297,35 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   std::fflush(stdout);
 }
 
-// Gives the engine the parameters of checkpoints that the run saves, until told to stop.
+// Gives the engine the parameters of checkpoints that the run saves, until told to stop. What cannot be served is said, and the
+// server goes on with what it has.
 void watch(const Registries& registries, const ServeCommandOptions& options, LoadedModel& model,
            const std::atomic<bool>& stop) {
-  std::int64_t looked_at = model.step;
+  std::string looked_at = model.identity, said;  // the last error, as one that stays is said once
   auto next = std::chrono::steady_clock::now();
   for (; !stop; std::this_thread::sleep_for(kLookForSignals)) {
     if (std::chrono::steady_clock::now() < next) continue;
     next = std::chrono::steady_clock::now() + kLookForCheckpoints;
     try {
-      const std::vector<std::int64_t> steps = checkpoint_steps(options.run);
-      if (steps.empty() || steps.front() <= looked_at) continue;
-      looked_at = steps.front();
+      const std::string newest = newest_of(options.run);
+      if (newest.empty() || newest == looked_at) continue;
       const auto checkpoint = std::make_shared<const Checkpoint>(open_newest(options.run, say_note));
-      if (checkpoint->step <= model.step) continue;
+      looked_at = newest;
+      const std::string identity = identity_of(checkpoint->path);
+      if (identity == model.identity) continue;  // the newest one is damaged
       if (parts_of(*checkpoint, registries) != model.parts) {
         say_note(fmt::format("{} has another model or tokenizer and is not served", checkpoint->path));
         continue;
       }
-      model.step = checkpoint->step;
-      model.engine->set_weights({checkpoint, &checkpoint->model});
+      model.engine->set_weights({checkpoint, &checkpoint->model}, checkpoint->step);
+      model.identity = identity;
       say_note(fmt::format("new requests get the parameters of {}, once those that run have ended",
                            checkpoint->path));
+      said.clear();
     } catch (const std::exception& error) {
-      say_note(fmt::format("--watch: {}", error.what()));
+      if (said != error.what()) say_note(fmt::format("--watch: {}", error.what()));
+      said = error.what();
+      next = std::chrono::steady_clock::now() + kAfterErrors;
     }
   }
 }

@@ -12,14 +12,13 @@
 #include "trainer/cli/link_options.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/recipe_options.h"
+#include "trainer/cli/sample_options.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/execute/agreed_error.h"
-#include "trainer/inference/generator.h"
 #include "trainer/io/shell_word.h"
 #include "trainer/run/rank_devices.h"
 #include "trainer/run/ranks.h"
 #include "trainer/run/stop.h"
-#include "trainer/run/text_sample.h"
 #include "trainer/run/train.h"
 
 namespace meshloom::trainer {
@@ -87,14 +86,6 @@ std::optional<TrainerConfig> started_recipe(const TrainOptions& options, const R
   return read_recipe(file, "'" + file + "'", registries.classes);
 }
 
-// The programs that a run has besides its steps.
-std::function<void(ComposeOptions&)> programs_of(const TrainOptions& options) {
-  if (options.sample_every <= 0 || options.sample_tokens <= 0) return {};
-  return [tokens = options.sample_tokens](ComposeOptions& compose) {
-    compose_generation(compose, TextSample::sequence(compose.sequence, tokens), compose.source);
-  };
-}
-
 // Of those that share the cores of a host.
 bool on_host(const RankDevice& device) { return device.device.substr(0, device.device.find(':')) == "cpu"; }
 
@@ -106,7 +97,8 @@ void require_device_per_rank(const std::vector<RankDevice>& devices, std::int64_
 
 RecipeOptions::Opened open_run(const Registries& registries, const TrainCommandOptions& options) {
   const std::optional<TrainerConfig> started = started_recipe(options.train, registries);
-  return options.recipe.opened(registries, {programs_of(options.train), started ? &*started : nullptr});
+  return options.recipe.opened(registries, {.compose = composes_with(options.train.sample, registries),
+                                            .started = started ? &*started : nullptr});
 }
 
 // Notes which devices the ranks have, where they differ. Throws Error where two share a GPU unasked.
@@ -300,7 +292,8 @@ int train_run(const Registries& registries, TrainCommandOptions options) {
     return result.stopped ? 130 : 0;
   } catch (const hal::OutOfMemory&) {
     const std::string more = " --out " + shell_word(options.train.out);
-    for (const MemorySuggestion& suggestion : suggest_less_memory(registries, run.asked, info))
+    for (const MemorySuggestion& suggestion :
+         suggest_less_memory(registries, run.asked, info, composes_with(options.train.sample, registries)))
       say_note(suggestion.text() + ": meshloom train" + options.recipe.shell_arguments() +
                suggestion.shell_arguments() + more);
     throw;
@@ -329,14 +322,10 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
       "--allow-rounding", options->train.allow_rounding,
       "Resume even if hardware, driver, kernels or program differ from those of the checkpoint; "
       "results then differ by rounding");
-  command->add_option("--sample", options->train.sample_tokens, "Tokens of text to generate at the end")
-      ->check(integer_from(0));
-  command
-      ->add_option(
-          "--sample-every", options->train.sample_every,
-          "Also generate text after so many seconds of training, again and again; 0 = at the end only")
-      ->check(CLI::NonNegativeNumber)
-      ->type_name("SECONDS");
+  add_sample_tokens(*command, options->train.sample, "Tokens of text to generate at the end");
+  add_sample_every(
+      *command, options->train.sample,
+      "Also generate text after so many seconds of training, again and again; 0 = at the end only");
   command
       ->add_option("--mesh", options->mesh,
                    "The ranks by axis, such as data=2,fsdp=2; -1 is what is left. Without a launcher, ranks "

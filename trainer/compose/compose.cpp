@@ -70,6 +70,7 @@ class Composer {
         device_(device),
         trace_(trace),
         selector_(catalog, device, options.kernels, options.tuning),
+        decode_selector_(catalog, device, {}, options.tuning),
         host_(host_of(options, device)),
         host_selector_(catalog, host_ ? *host_ : device, {}),
         remat_matched_(options.remat.size(), 0) {
@@ -191,6 +192,8 @@ class Composer {
     add(Step::logits, std::move(program), "outputs");
   }
 
+  // Beside the programs of training it takes neither their rules, which name kernels for their calls, nor stores anything
+  // otherwise than they do.
   void decode() {
     if (plan_.mesh.ranks() > 1)
       throw hal::Error("mesh " + plan_.mesh.text(), "programs with a cache need one rank",
@@ -205,7 +208,8 @@ class Composer {
                                 .page_size = decode.page_size,
                                 .pages = decode.pages,
                                 .step_tokens = *std::max_element(decode.tokens.begin(), decode.tokens.end()),
-                                .dtype = options_.dtype};
+                                .dtype = options_.dtype,
+                                .source = decode.source};
       if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
       all.push_back(layers::trace_decode(model_, catalog_, shape));
       layers::Traced& traced = all.back();
@@ -225,9 +229,12 @@ class Composer {
       keep_state_outputs(program);
       program.outputs.push_back(traced.logits);
     }
-    store_weights_narrow(all);
+    if (decode.source > 0) all.push_back(encode());
+    if (!trains()) store_weights_narrow(all);
     for (std::size_t i = 0; i < all.size(); ++i)
-      add(ProgramKey(Step::decode, static_cast<int>(decode.tokens[i])), std::move(all[i].program), "outputs");
+      add(i < decode.tokens.size() ? ProgramKey(Step::decode, static_cast<int>(decode.tokens[i]))
+                                   : ProgramKey(Step::encode),
+          std::move(all[i].program), "outputs");
   }
 
   Plan finish(bool training) {
@@ -237,6 +244,7 @@ class Composer {
     for (layers::ParameterInfo& info : plan_.parameters)
       if (narrow.count(info.path)) info.type.dtype = kernels::DType::bf16;
     plan_.refusals = selector_.refusals();
+    for (const Refusal& refusal : decode_selector_.refusals()) plan_.refusals.push_back(refusal);
     const std::vector<CopiedValue> copied = copied_values();
     plan_memory(plan_, std::move(programs_), catalog_, device_, copied);
     check_memory(plan_, catalog_);
@@ -397,6 +405,22 @@ class Composer {
     return names;
   }
 
+  layers::Traced encode() {
+    layers::Traced traced = layers::trace_encode(
+        model_, catalog_,
+        {.sequences = options_.decode.sequences, .dtype = options_.dtype, .source = options_.decode.source});
+    Program& program = traced.program;
+    program.name = to_string(Step::encode);
+    show(program, "trace");
+    set_precision(traced);
+    for (const auto& [input, id] : traced.decode_inputs) program.value(id).name = program.name + "/" + input;
+    std::erase_if(program.donations, [&](const kernels::Donation& donation) {
+      return program.value(donation.input).role != Role::cache;
+    });
+    keep_state_outputs(program);
+    return traced;
+  }
+
   layers::Traced trace_loss(Step step, bool training = true) {
     layers::Traced traced =
         layers::trace_loss(model_, catalog_, options_.rows() / plan_.mesh.size(AxisName::islands),
@@ -497,13 +521,17 @@ class Composer {
 
   Program optimized(Step step, Program program, bool on_host) {
     program = overlapped(rewritten(step, std::move(program), on_host));
-    const bool row_exact = step == Step::decode   ? options_.decode.row_exact
+    const bool decodes = step == Step::decode || step == Step::encode;
+    const bool row_exact = decodes                ? options_.decode.row_exact
                            : step == Step::logits ? options_.logits_row_exact
                                                   : false;
-    program = (on_host ? host_selector_ : selector_).select(std::move(program), row_exact);
+    VariantSelector& selector = on_host ? host_selector_ : decodes && trains() ? decode_selector_ : selector_;
+    program = selector.select(std::move(program), row_exact);
     done(program, "select");
     return program;
   }
+
+  bool trains() const { return !plan_.steps.update.empty(); }
 
   Program overlapped(Program program) {
     if (plan_.mesh.ranks() == 1) return program;
@@ -589,7 +617,8 @@ class Composer {
   const hal::DeviceInfo& device_;
   PassTrace* trace_;
   VariantSelector selector_;
-  const hal::DeviceInfo* host_;  // nullptr = the optimizer is on the device
+  VariantSelector decode_selector_;  // of Step::decode beside training
+  const hal::DeviceInfo* host_;      // nullptr = the optimizer is on the device
   VariantSelector host_selector_;
   Marks marks_;  // of Step::accumulate, for the host
   std::vector<char> remat_matched_;
@@ -640,6 +669,7 @@ void check_decode(const DecodeOptions& options) {
   require(options.rows >= 1, "decode.rows", "must be at least 1", options.rows);
   require(options.length >= 1, "decode.length", "must be at least 1", options.length);
   require(options.page_size >= 1, "decode.page_size", "must be at least 1", options.page_size);
+  require(options.source >= 0, "decode.source", "must be at least 0", options.source);
   require(options.pages >= 0, "decode.pages", "must be at least 0", options.pages);
 }
 
@@ -673,6 +703,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
   composer.train(learner);
   if (options.evaluation) composer.evaluate();
   if (options.logits_batch > 0) composer.logits();
+  if (!options.decode.tokens.empty()) composer.decode();
   return composer.finish(true);
 }
 

@@ -14,6 +14,7 @@
 //   evaluate    loss only.                                      tokens, targets -> eval/metrics
 //   logits      where asked for.                                logits/tokens -> logits
 //   decode      where asked for, for each number N of tokens.   decode/N/tokens, ... -> decode/N/logits, caches
+//   encode      with decode, for a model with an encoder.       encode/source, ... -> caches
 // With the optimizer on the host there are always accumulate and apply, and apply runs there. The sums are in the host's
 // memory, so that a gradient takes memory of the device only until it was copied; with one micro-batch they are overwritten
 // and not added to. Plan::host has the rest: the parts of apply that run as soon as the device has passed a mark, and the
@@ -40,7 +41,9 @@
 // the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
 //
 // The programs decode share their caches, "PATH/keys" and the like, and each has the inputs "decode/N/NAME" that Traced::decode_inputs names.
-// (Plan::cached_rows has the sizes of the inputs sequence_slots.)
+// (Plan::cached_rows has the sizes of the inputs sequence_slots.) In a plan that trains they read the very parameters that it updates,
+// as it stores them, and change nothing but their caches; they take none of the rules of `kernels`, which name variants for the
+// calls of training.
 //
 // Gradients are of the SUM of token losses; the update divides by the token count, so accumulation is
 // weighted by tokens. With f16 the loss is scaled (update.h): "optimizer/loss_scale",
@@ -116,6 +119,7 @@ struct DecodeOptions {
   // Only variants that promise Variant::row_exact, so that a token's logits have the same bits in each of the programs, whatever
   // other tokens share a run. Throws NotRowExact for an op without such a variant.
   bool row_exact = false;
+  std::int64_t source = 0;  // tokens of the longest source; 0 = the model has no encoder
 };
 
 struct ComposeOptions {
@@ -173,7 +177,8 @@ struct PassTrace {
 enum class Metric : std::uint8_t { loss_sum, token_count, gradient_norm, applied, step };
 // "eval/metrics" has the first two.
 
-// Throws Error (bad options, rules that do not fit or match nothing), OutOfMemory.
+// Throws Error (bad options, rules that do not fit or match nothing), OutOfMemory; with options.decode also layers::NoCache and
+// NotRowExact.
 Plan compose_training(const layers::Config& model, const Learner::Config& learner,
                       const ComposeOptions& options, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device, PassTrace* trace = nullptr);

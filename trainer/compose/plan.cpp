@@ -35,8 +35,9 @@ double per_update(const Plan& plan, F amount) {
 }  // namespace
 
 std::string_view to_string(Step step) {
-  constexpr std::array<std::string_view, 10> kNames{"accumulate", "apply",   "eval",     "logits",  "decode",
-                                                    "train",      "forward", "backward", "weights", "outer"};
+  constexpr std::array<std::string_view, 11> kNames{"accumulate", "apply", "eval",    "logits",
+                                                    "decode",     "train", "forward", "backward",
+                                                    "weights",    "outer", "encode"};
   return kNames.at(static_cast<std::size_t>(step));
 }
 

@@ -20,10 +20,11 @@ enum class Step : std::uint8_t {
   forward,
   backward,
   weights,  // the gradients of parameters alone, where the schedule has them apart
-  outer     // over islands: exchanges what a part of the layers has learnt; the chunk is the part
+  outer,    // over islands: exchanges what a part of the layers has learnt; the chunk is the part
+  encode    // what is kept of a source for the programs decode, of models with an encoder
 };
 // The program's name: "accumulate", "apply", "eval", "logits", "decode", "train", "forward", "backward", "weights",
-// "outer".
+// "outer", "encode".
 std::string_view to_string(Step step);
 
 // Which program of a plan. Of decode there is one for each number of new tokens, which stands in the place of the chunk.

@@ -84,9 +84,20 @@ Engine::Active::Active(RequestId id, Request taken) : request(std::move(taken)) 
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
                const kernels::Catalog& catalog, const StoredTensors& weights,
                std::unique_ptr<Speculator> speculator)
+    : Engine(config, options, ModelRunner(config, runner_options(options, config), device, catalog, weights),
+             true, std::move(speculator)) {}
+
+Engine::Engine(const TrainerConfig& config, const EngineOptions& options, Session& session,
+               std::unique_ptr<Speculator> speculator)
+    : Engine(config, options, ModelRunner(config, runner_options(options, config), session), false,
+             std::move(speculator)) {}
+
+Engine::Engine(const TrainerConfig& config, const EngineOptions& options, ModelRunner runner,
+               bool owns_parameters, std::unique_ptr<Speculator> speculator)
     : options_(resolved(options, config)),
+      owns_parameters_(owns_parameters),
       max_length_(options_.max_length),
-      runner_(config, runner_options(options_, config), device, catalog, weights),
+      runner_(std::move(runner)),
       no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone"
                                                    : ""),
       speculator_(std::move(speculator)),
@@ -98,6 +109,7 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::D
     speculator_.reset();
   else if (!speculator_)
     speculator_ = std::make_unique<PromptLookup>();
+  counts_.checkpoint_step = options_.checkpoint_step;
   publish();
 }
 
@@ -193,7 +205,7 @@ void Engine::receive() {
     std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
     submitted_.clear();
     cancelled.swap(cancelled_);
-    if (new_weights_) weights_ = std::move(new_weights_);
+    if (new_weights_.weights) weights_ = std::exchange(new_weights_, {});
     std::move(new_adapters_.begin(), new_adapters_.end(), std::back_inserter(loading_));
     new_adapters_.clear();
   }
@@ -215,24 +227,42 @@ void Engine::receive() {
             [](const Active& each) { return each.request.max_tokens == 0 && !each.request.score_prompt; });
 }
 
-void Engine::set_weights(std::shared_ptr<const StoredTensors> weights) {
+void Engine::set_weights(std::shared_ptr<const StoredTensors> weights, std::int64_t checkpoint_step) {
+  if (!owns_parameters_)
+    throw Error("engine", "the parameters of its session must be changed there", "others");
+  check_parameters(*weights, runner_.plan());
   const std::lock_guard lock(mutex_);
-  new_weights_ = std::move(weights);
+  new_weights_ = {std::move(weights), checkpoint_step};
   wake_.notify_all();
+}
+
+bool Engine::any_began() const {
+  return std::any_of(active_.begin(), active_.end(), [](const auto& each) { return each->began; });
+}
+
+void Engine::parameters_changed(std::int64_t checkpoint_step) {
+  if (any_began())
+    throw Error("engine", "no request may have begun when its parameters change",
+                std::to_string(active_.size()) + " that run or wait");
+  pool_.forget_all();
+  ++counts_.weight_updates;
+  counts_.checkpoint_step = checkpoint_step;
+  publish();
 }
 
 // Whether it read them.
 bool Engine::take_weights() {
-  if (!weights_ || std::any_of(active_.begin(), active_.end(), [](const auto& each) { return each->began; }))
-    return false;
+  if (!weights_.weights || any_began()) return false;
+  const NewWeights taken = std::exchange(weights_, {});
   try {
-    runner_.load(*std::exchange(weights_, nullptr));
+    runner_.load(*taken.weights);
   } catch (const std::exception& error) {
     lose(error.what());  // some of the old ones may be gone
     return true;
   }
   pool_.forget_all();
   ++counts_.weight_updates;
+  counts_.checkpoint_step = taken.step;
   return true;
 }
 
@@ -377,7 +407,7 @@ void Engine::compute() {
   }
   std::vector<Sequence*> sequences;
   for (const auto& each : active_) {
-    if ((weights_ && !each->began) || (each->with && each->with->slot < 0)) continue;
+    if ((weights_.weights && !each->began) || (each->with && each->with->slot < 0)) continue;
     if (each->with) {
       each->adapter = each->with->slot;
       each->root = each->with->root;
@@ -513,7 +543,7 @@ void Engine::run(const std::stop_token& stop) {
     if (step()) continue;
     std::unique_lock lock(mutex_);
     wake_.wait(lock, stop, [&] {
-      return !submitted_.empty() || !cancelled_.empty() || new_weights_ || !new_adapters_.empty();
+      return !submitted_.empty() || !cancelled_.empty() || new_weights_.weights || !new_adapters_.empty();
     });
   }
 }

@@ -44,6 +44,7 @@ struct EngineOptions {
   bool prefix_cache = true;                            // whether computed pages are found again
   std::int64_t draft_tokens = 0;                       // guessed for a sequence, at most; 0 = no speculation
   std::optional<bool> batch_invariant = {};            // unset = on the CPU, where its kernels can
+  std::int64_t checkpoint_step = 0;                    // of the first parameters, for the counters
 };
 
 // What an engine of these options runs. Throws Error for invalid ones.
@@ -56,6 +57,10 @@ class Engine : public EngineClient {
   // `speculator` guesses tokens where the options want some; none = by PromptLookup.
   Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
          const kernels::Catalog& catalog, const StoredTensors& weights,
+         std::unique_ptr<Speculator> speculator = nullptr);
+  // Runs in a session whose plan has the programs of runner_options() (decode_options()), such as one that trains, on the parameters that it
+  // holds. The session must outlive the engine, which tells the speculator nothing of parameters that change.
+  Engine(const TrainerConfig& config, const EngineOptions& options, Session& session,
          std::unique_ptr<Speculator> speculator = nullptr);
   // Ends what has not ended as cancelled. Nobody may step or call any more.
   ~Engine() override;
@@ -70,7 +75,13 @@ class Engine : public EngineClient {
   // Goes on with other parameters of the same model as soon as no request runs. Those that run end with the parameters that they began
   // with, those that wait begin with the new ones: a text is of one set of parameters, and so are the pages that it finds. Where
   // reading fails nothing can be computed any more. From any thread; a later call takes the place of one that still waits.
-  void set_weights(std::shared_ptr<const StoredTensors> weights);
+  // `checkpoint_step` is what the counters say of them. Throws Error for parameters of other names, types or shapes, and goes on with
+  // those that it has; and in a session of somebody else, whose parameters they are.
+  void set_weights(std::shared_ptr<const StoredTensors> weights, std::int64_t checkpoint_step = 0);
+
+  // Says that the parameters of the session have changed, as by a step of training: what was computed with the old ones is not found
+  // again. No request may have begun. Of the thread that steps; it throws Error.
+  void parameters_changed(std::int64_t checkpoint_step = 0);
 
   // Loads an adapter into a slot of the recipe (layers/adapters/lora_slots.h) between two steps. Requests that are submitted from now on
   // can name it, and wait for it. `loaded` hears once that it is there, or why not, from the engine's thread. With `replace` it
@@ -103,6 +114,10 @@ class Engine : public EngineClient {
     std::int32_t slot = -1;  // -1 = not loaded yet
     PagePool::Root root = 0;
   };
+  struct NewWeights {
+    std::shared_ptr<const StoredTensors> weights;  // nullptr = none
+    std::int64_t step = 0;
+  };
   // A request that has not ended.
   struct Active : Sequence {
     explicit Active(RequestId id, Request request);
@@ -116,6 +131,9 @@ class Engine : public EngineClient {
     RequestId id() const { return arrival; }
   };
 
+  Engine(const TrainerConfig& config, const EngineOptions& options, ModelRunner runner, bool owns_parameters,
+         std::unique_ptr<Speculator> speculator);
+  bool any_began() const;
   void check(const Request& request) const;
   void receive();
   void compute();
@@ -130,6 +148,7 @@ class Engine : public EngineClient {
   void publish();
 
   const EngineOptions options_;
+  const bool owns_parameters_;
   std::int64_t max_length_;
   ModelRunner runner_;
   std::string no_prefix_cache_;
@@ -139,7 +158,7 @@ class Engine : public EngineClient {
   PagePool pool_;
   std::vector<std::unique_ptr<Active>> active_;  // waiting and running
   EngineCounters counts_;
-  std::shared_ptr<const StoredTensors> weights_;     // to be read when nothing runs
+  NewWeights weights_;                               // to be read when nothing runs
   std::vector<std::weak_ptr<const Adapter>> slots_;  // expired = free
   std::vector<std::shared_ptr<Adapter>> loading_;    // that wait for a slot
 
@@ -147,7 +166,7 @@ class Engine : public EngineClient {
   std::condition_variable_any wake_;
   std::vector<std::unique_ptr<Active>> submitted_;  // since the last step
   std::vector<RequestId> cancelled_;
-  std::shared_ptr<const StoredTensors> new_weights_;
+  NewWeights new_weights_;
   std::map<std::string, std::shared_ptr<Adapter>> adapters_;
   std::vector<std::shared_ptr<Adapter>> new_adapters_;
   EngineCounters published_;

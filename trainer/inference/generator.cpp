@@ -15,13 +15,37 @@ namespace {
 // New tokens of a program with caches: the next one, and parts of a prompt.
 constexpr std::array<std::int64_t, 3> kDecodeTokens{1, 16, 128};
 
-}  // namespace
+ModelRunnerOptions runner_options(std::int64_t sequence, std::int64_t source) {
+  ModelRunnerOptions options{.length = sequence, .tokens = {}, .source = source};
+  for (const std::int64_t tokens : kDecodeTokens) options.tokens.push_back(std::min(tokens, sequence));
+  options.page_size = std::min(DecodeOptions{}.page_size, sequence);
+  options.pages = hal::ceil_div(sequence, options.page_size);
+  return options;
+}
 
-void compose_generation(ComposeOptions& options, std::int64_t sequence, std::int64_t source) {
+void compose_recomputation(ComposeOptions& options, std::int64_t sequence, std::int64_t source) {
   options.logits_batch = 1;
   options.logits_sequence = sequence;
   options.logits_source = source;
   options.logits_padding = true;
+}
+
+}  // namespace
+
+std::string compose_generation(ComposeOptions& options, const layers::Config& model, std::int64_t sequence,
+                               std::int64_t source, const kernels::Catalog& catalog,
+                               const hal::DeviceInfo& device) {
+  const ModelRunnerOptions runner = runner_options(sequence, source);
+  try {
+    layers::trace_decode(
+        model, catalog,
+        {.length = sequence, .page_size = runner.page_size, .pages = runner.pages, .source = source});
+  } catch (const layers::NoCache& no_cache) {
+    compose_recomputation(options, sequence, source);
+    return no_cache.what();
+  }
+  options.decode = decode_options(runner, device);
+  return "";
 }
 
 Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
@@ -29,31 +53,38 @@ Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::in
     : length_(sequence),
       source_(source),
       vocabulary_(layers::vocabulary(*config.model)),
-      recomputes_("its plan has no program with caches"),
-      session_(&session) {}
+      others_change_parameters_(true),
+      session_(&session) {
+  const ModelRunnerOptions options = runner_options(sequence, source);
+  if (session.plan().steps.has({Step::decode, static_cast<int>(options.tokens.front())}))
+    use(std::make_unique<ModelRunner>(config, options, session), options.pages);
+  else
+    recomputes_ = "its plan has no program with caches";
+}
 
 Generator::Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source,
                      hal::Device& device, const kernels::Catalog& catalog, const StoredTensors& weights)
     : length_(sequence), source_(source), vocabulary_(layers::vocabulary(*config.model)) {
   try {
-    ModelRunnerOptions options{.length = sequence, .tokens = {}};
-    for (const std::int64_t tokens : kDecodeTokens) options.tokens.push_back(std::min(tokens, sequence));
-    options.page_size = std::min(DecodeOptions{}.page_size, sequence);
-    options.pages = hal::ceil_div(sequence, options.page_size);
-    runner_ = std::make_unique<ModelRunner>(config, options, device, catalog, weights);
-    sequence_.pages.resize(static_cast<std::size_t>(options.pages));
-    std::iota(sequence_.pages.begin(), sequence_.pages.end(), 0);
+    const ModelRunnerOptions options = runner_options(sequence, source);
+    use(std::make_unique<ModelRunner>(config, options, device, catalog, weights), options.pages);
     return;
   } catch (const layers::NoCache& no_cache) {
     recomputes_ = no_cache.what();
   }
   ComposeOptions options = inference_options(config);
   options.sequence = sequence;
-  compose_generation(options, sequence, source);
+  compose_recomputation(options, sequence, source);
   own_ = std::make_unique<Session>(device, catalog,
                                    compose_inference(*config.model, options, catalog, device.info()));
   session_ = own_.get();
   load_parameters(weights, *own_);
+}
+
+void Generator::use(std::unique_ptr<ModelRunner> runner, std::int64_t pages) {
+  runner_ = std::move(runner);
+  sequence_.pages.resize(static_cast<std::size_t>(pages));
+  std::iota(sequence_.pages.begin(), sequence_.pages.end(), 0);
 }
 
 void Generator::check(const Prompt& prompt) const {
@@ -122,6 +153,12 @@ std::vector<std::int32_t> Generator::generate(const Prompt& prompt, std::int64_t
   trainer::check(options);
   check(prompt);
   written_.clear();  // another generator of the session may have written since
+  if (runner_ && (others_change_parameters_ || prompt.source != read_)) {
+    sequence_.tokens.clear();
+    sequence_.computed = 0;
+    if (source_ > 0) runner_->encode(sequence_, prompt.source);
+    read_ = prompt.source;
+  }
   Ids text = prompt.tokens;
   for (std::int64_t i = 0; i < count; ++i) {
     const std::size_t used = std::min(text.size(), static_cast<std::size_t>(length_));

@@ -1,6 +1,5 @@
 // Generates text token by token. The keys and values of earlier tokens are kept in the model's caches, so that each token is
-// computed once. A model that cannot keep them (layers::NoCache) computes the whole prefix, and the encoder's source, again for
-// every token.
+// computed once, and so is the encoder's source. A model that cannot keep them (layers::NoCache) computes both again for every token.
 #pragma once
 
 #include <cstdint>
@@ -24,8 +23,11 @@
 
 namespace meshloom::trainer {
 
-// Asks for the program that a Generator runs.
-void compose_generation(ComposeOptions& options, std::int64_t sequence, std::int64_t source);
+// Asks for the programs that a Generator of prefixes of up to `sequence` tokens runs beside others of a plan, on the parameters of
+// these: those with caches, or where the model has none the one that computes the whole prefix. Returns why it has none; "" = it has.
+std::string compose_generation(ComposeOptions& options, const layers::Config& model, std::int64_t sequence,
+                               std::int64_t source, const kernels::Catalog& catalog,
+                               const hal::DeviceInfo& device);
 
 class Generator {
  public:
@@ -33,8 +35,8 @@ class Generator {
   // when the model has no encoder). The parameters are read from `weights`.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, hal::Device& device,
             const kernels::Catalog& catalog, const StoredTensors& weights);
-  // Runs in a session whose plan was composed with compose_generation, on the parameters that it holds. The session must
-  // outlive the generator. It computes the whole prefix for every token.
+  // Runs in a session whose plan was composed with compose_generation, on the parameters that it holds, which may change between
+  // texts. The session must outlive the generator.
   Generator(const TrainerConfig& config, std::int64_t sequence, std::int64_t source, Session& session);
 
   // Why every token computes the whole prefix; "" = it does not.
@@ -51,15 +53,18 @@ class Generator {
   using Ids = std::vector<std::int32_t>;
   void check(const Prompt& prompt) const;
   void write(const std::string& name, Ids ids);
+  void use(std::unique_ptr<ModelRunner> runner, std::int64_t pages);
   // Both return the logits of the token after the prefix.
   std::span<const float> recompute(const Prompt& prompt, std::span<const std::int32_t> prefix);
   std::span<const float> advance(std::span<const std::int32_t> prefix);
 
   std::int64_t length_, source_, vocabulary_;
   std::string recomputes_;
+  bool others_change_parameters_ = false;
   // With caches:
   std::unique_ptr<ModelRunner> runner_;
   Sequence sequence_;
+  std::vector<std::int32_t> read_;  // the source that it was computed for
   // Without:
   std::map<std::string, Ids> written_;  // what the inputs hold, by name
   std::vector<float> logits_;

@@ -1,6 +1,7 @@
 #include "trainer/inference/model_runner.h"
 
 #include <algorithm>
+#include <numeric>
 #include <set>
 #include <utility>
 
@@ -14,6 +15,20 @@ namespace meshloom::trainer {
 
 bool is_batch_invariant_by_default(const hal::DeviceInfo& device) { return device.backend == "cpu"; }
 
+DecodeOptions decode_options(const ModelRunnerOptions& options, const hal::DeviceInfo& device) {
+  DecodeOptions decode{.tokens = options.tokens,
+                       .sequences = options.sequences,
+                       .rows = options.rows > 0 ? options.rows : options.sequences,
+                       .length = options.length,
+                       .page_size = options.page_size,
+                       .pages = options.pages,
+                       .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device)),
+                       .source = options.source};
+  std::sort(decode.tokens.begin(), decode.tokens.end());
+  decode.tokens.erase(std::unique(decode.tokens.begin(), decode.tokens.end()), decode.tokens.end());
+  return decode;
+}
+
 ComposeOptions inference_options(const TrainerConfig& config) {
   ComposeOptions options = config.compose_options();
   options.batch = options.accumulation = 1;
@@ -22,6 +37,11 @@ ComposeOptions inference_options(const TrainerConfig& config) {
   options.shares.clear();
   options.evaluation = false;
   return options;
+}
+
+void check_parameters(const StoredTensors& weights, const Plan& plan) {
+  const QuantizingLoader loader(weights, plan.parameters, {});
+  check_tensors(weights, loader.wanted(model_tensors(plan)));
 }
 
 void load_parameters(const StoredTensors& weights, Session& session) {
@@ -40,16 +60,7 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
   ComposeOptions& compose = serving.options;
   compose = inference_options(config);
   compose.enforce_memory = enforce_memory;
-  compose.decode = {.tokens = options.tokens,
-                    .sequences = options.sequences,
-                    .rows = options.rows > 0 ? options.rows : options.sequences,
-                    .length = options.length,
-                    .page_size = options.page_size,
-                    .pages = options.pages,
-                    .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device))};
-  std::sort(compose.decode.tokens.begin(), compose.decode.tokens.end());
-  compose.decode.tokens.erase(std::unique(compose.decode.tokens.begin(), compose.decode.tokens.end()),
-                              compose.decode.tokens.end());
+  compose.decode = decode_options(options, device);
   if (!compose.decode.row_exact)
     serving.batch_dependence =
         options.batch_invariant ? "it was asked for"
@@ -78,33 +89,53 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
       vocabulary_(layers::vocabulary(*config.model)),
       table_width_(hal::ceil_div(options.length, options.page_size)) {
   ServingPlan serving = compose_serving(config, options, catalog, device.info());
-  options_.rows = serving.options.decode.rows;
   batch_dependence_ = std::move(serving.batch_dependence);
-  cached_rows_.assign(serving.plan.cached_rows.begin(), serving.plan.cached_rows.end());
-  for (const std::int64_t tokens : serving.options.decode.tokens) {
+  own_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
+  enter(*own_, serving.options.decode);
+  write_parameters(*own_);
+}
+
+ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, Session& session)
+    : options_(options),
+      vocabulary_(layers::vocabulary(*config.model)),
+      table_width_(hal::ceil_div(options.length, options.page_size)) {
+  enter(session, decode_options(options, session.device().info()));
+}
+
+void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
+  session_ = &session;
+  const Plan& plan = session.plan();
+  options_.rows = decode.rows;
+  cached_rows_.assign(plan.cached_rows.begin(), plan.cached_rows.end());
+  for (const std::int64_t tokens : decode.tokens) {
     Program& program = programs_[tokens];
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
     for (const char* name :
          {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths", "sequence_ids",
-          "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput})
+          "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput, "source_sequence_ids",
+          "source_starts", "source_lengths"})
       program.names.push_back(prefix + name);
-    for (const Input input : {kAdapters, kRowAdapters})
-      if (!serving.plan.persistent_types.contains(program.names[input])) program.names[input].clear();
+    for (const Input input : {kAdapters, kRowAdapters, kSourceIds, kSourceStarts, kSourceLengths})
+      if (!plan.persistent_types.contains(program.names[input])) program.names[input].clear();
     for (const std::int64_t size : cached_rows_)
       program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
     program.written.resize(program.names.size());
   }
-  lora_slots_ = lora_slots_of(serving.plan);
-  session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
-  // Caches start as zeros, whatever the device's memory held.
-  std::set<std::string> parameters;
-  for (const NamedTensor& tensor : model_tensors(session_->plan())) parameters.insert(tensor.name);
-  for (const auto& [name, type] : session_->plan().persistent_types)
-    if (!parameters.count(name))
-      session_->write(name, std::vector<std::byte>(static_cast<std::size_t>(type.bytes())));
-  write_parameters(*session_);
+  lora_slots_ = lora_slots_of(plan);
+  // Caches and inputs start as zeros, whatever the device's memory held.
+  std::set<std::string> zeros;
+  for (const auto& [key, planned] : plan.steps.programs) {
+    if (key.step != Step::decode && key.step != Step::encode) continue;
+    for (const kernels::ValueId id : planned.program.inputs)
+      if (const kernels::Value& value = planned.program.value(id);
+          value.role == kernels::Role::cache || value.role == kernels::Role::input)
+        zeros.insert(value.name);
+  }
+  for (const std::string& name : zeros)
+    session.write(name,
+                  std::vector<std::byte>(static_cast<std::size_t>(plan.persistent_types.at(name).bytes())));
 }
 
 void ModelRunner::write(Program& program, const std::vector<Ids>& inputs) {
@@ -139,6 +170,8 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
       inputs[kPositions].push_back(static_cast<std::int32_t>(at));
       inputs[kSegments].push_back(1);
       inputs[kAdapters].push_back(sequence.adapter);
+      inputs[kSourceIds].push_back(sequence.sequence_id);
+      inputs[kSourceLengths].push_back(static_cast<std::int32_t>(sequence.source));
       const Page page = sequence.pages[static_cast<std::size_t>(at / options_.page_size)];
       inputs[kSlots].push_back(
           static_cast<std::int32_t>(page * options_.page_size + at % options_.page_size));
@@ -165,7 +198,9 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
                 std::to_string(inputs[kTokens].size()) + " tokens of " + std::to_string(chunks.size()) +
                     " sequences, " + std::to_string(wanted) + " logits");
   const auto sequences = static_cast<std::size_t>(options_.sequences);
-  for (const Input input : {kTokens, kPositions, kSegments})
+  inputs[kSourceStarts].resize(static_cast<std::size_t>(tokens) + 1);
+  std::iota(inputs[kSourceStarts].begin(), inputs[kSourceStarts].end(), 0);
+  for (const Input input : {kTokens, kPositions, kSegments, kSourceIds, kSourceLengths})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
   for (const Input input : {kSlots, kAdapters}) inputs[input].resize(static_cast<std::size_t>(tokens), -1);
   for (std::size_t i = kInputs; i < inputs.size(); ++i)
@@ -178,6 +213,24 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);
   write(program, inputs);
   return {key, &program, wanted};
+}
+
+void ModelRunner::encode(Sequence& sequence, std::span<const std::int32_t> source) {
+  const auto longest = static_cast<std::size_t>(options_.source), size = source.size();
+  if (size > longest)
+    throw Error("model runner", "a source must have at most " + std::to_string(longest) + " tokens",
+                std::to_string(size));
+  const auto write = [&](const char* name, Ids ids, std::int32_t padding) {
+    ids.resize(longest, padding);
+    session_->write(std::string("encode/") + name, std::as_bytes(std::span(ids)));
+  };
+  Ids slots(size);
+  std::iota(slots.begin(), slots.end(), static_cast<std::int32_t>(sequence.sequence_id * options_.source));
+  write("source", {source.begin(), source.end()}, 0);
+  write("source_segments", Ids(size, 1), 0);
+  write("source_slots", std::move(slots), -1);
+  session_->run(Step::encode);
+  sequence.source = static_cast<std::int64_t>(size);
 }
 
 std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {

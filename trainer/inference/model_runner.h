@@ -29,13 +29,18 @@ struct ModelRunnerOptions {
   std::int64_t pages = 1;               // of all sequences
   // Whether logits have the same bits whatever shares a run; unset = where that costs little and the kernels can.
   std::optional<bool> batch_invariant = {};
+  std::int64_t source = 0;  // of the longest source, in tokens; 0 = the model has no encoder
 };
 
 // Whether programs are batch-invariant unless it is asked for otherwise: where that costs little.
 bool is_batch_invariant_by_default(const hal::DeviceInfo& device);
 
+// The programs of a ModelRunner as a plan has them, batch-invariant as the options ask or by default.
+DecodeOptions decode_options(const ModelRunnerOptions& options, const hal::DeviceInfo& device);
 // What a plan for inference alone takes from a recipe, on one rank.
 ComposeOptions inference_options(const TrainerConfig& config);
+// Throws Error where these are not parameters of such a plan, by names, types and shapes.
+void check_parameters(const StoredTensors& weights, const Plan& plan);
 // Reads the parameters of the session's plan.
 void load_parameters(const StoredTensors& weights, Session& session);
 
@@ -60,6 +65,8 @@ class ModelRunner {
   // `write_parameters` writes them.
   ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, hal::Device& device,
               const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters);
+  // Runs in a session whose plan has these programs (decode_options()), on the parameters that it holds. It must outlive the runner.
+  ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& options, Session& session);
 
   std::int64_t vocabulary() const { return vocabulary_; }
   const std::string& batch_dependence() const { return batch_dependence_; }
@@ -69,6 +76,10 @@ class ModelRunner {
 
   // Reads other parameters of the same names and shapes. What it throws may leave some of them read.
   void load(const StoredTensors& weights) { load_parameters(weights, *session_); }
+
+  // Reads the source of a sequence, for a model with an encoder, ahead of the runs that compute the sequence's tokens. Throws Error for one that
+  // is too long.
+  void encode(Sequence& sequence, std::span<const std::int32_t> source);
 
   // Computes chunks of different sequences, whose pages must have room for them, and waits for them. Returns the logits of the wanted
   // tokens, (rows, vocabulary), in the order of the chunks and of their tokens, until the next run. What it throws leaves the pages of
@@ -112,6 +123,9 @@ class ModelRunner {
     kRows,
     kAdapters,
     kRowAdapters,
+    kSourceIds,
+    kSourceStarts,
+    kSourceLengths,
     kInputs  // then one for each of cached_rows_
   };
   struct Program {
@@ -128,6 +142,7 @@ class ModelRunner {
   };
   Prepared prepare(std::span<const Chunk> chunks);
   void write(Program& program, const std::vector<Ids>& inputs);
+  void enter(Session& session, const DecodeOptions& decode);
 
   ModelRunnerOptions options_;
   std::int64_t vocabulary_, table_width_;
@@ -136,7 +151,8 @@ class ModelRunner {
   LoraSlotsOfPlan lora_slots_;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
   std::vector<float> logits_;
-  std::unique_ptr<Session> session_;
+  std::unique_ptr<Session> own_;
+  Session* session_ = nullptr;
 };
 
 }  // namespace meshloom::trainer

@@ -77,6 +77,7 @@ struct EngineCounters {
       weight_updates = 0, drafts = 0, draft_tokens = 0,
                accepted_tokens = 0;  // guesses that were computed, their tokens, those that were right
   std::int64_t adapters = 0;         // that requests can name
+  std::int64_t checkpoint_step = 0;  // of the run whose parameters compute: how often they had been updated
 };
 
 // The queue has no room; the caller may try again.

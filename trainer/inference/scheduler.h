@@ -26,6 +26,7 @@ struct Sequence {
   std::int64_t written = 0;   // and those of drafts and texts before, since `computed` was 0
   std::int64_t found = 0;     // of them, those that were found when it began to run
   std::vector<Page> pages;
+  std::int64_t source = 0;           // tokens of the source that was read for it (ModelRunner::encode)
   std::int32_t sequence_id = 0;      // of no other that runs; below the number of those that run at once
   std::vector<std::int32_t> drafts;  // guesses of the tokens that follow
 

@@ -292,8 +292,9 @@ class Fitting {
       ComposeOptions compose = tree.compose_options();
       compose.enforce_memory = false;
       compose.verify_passes = false;
-      if (options_.programs) options_.programs(compose);
-      const Plan plan = compose_training(*tree.model, *tree.learner, compose, catalog_, device_);
+      const Plan plan = options_.compose
+                            ? options_.compose(tree, compose, device_)
+                            : compose_training(*tree.model, *tree.learner, compose, catalog_, device_);
       std::int64_t kept = 0;
       for (const Block& block : plan.blocks)
         if (block.persistent && block.memory == hal::MemoryKind::device) kept += block.bytes;

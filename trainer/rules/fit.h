@@ -12,9 +12,12 @@
 
 namespace meshloom::trainer {
 
+// Composes a run, which may hold further programs, such as those that write samples; empty = compose_training().
+using ComposeRun = std::function<Plan(const TrainerConfig& config, const ComposeOptions& options,
+                                      const hal::DeviceInfo& device)>;
+
 struct FitOptions {
-  // Further programs that the plan must hold, such as one that writes samples.
-  std::function<void(ComposeOptions&)> programs;
+  ComposeRun compose = {};
   // The recipe that the run was started with, when it is continued: its choice is taken again.
   const TrainerConfig* started = nullptr;
   std::vector<std::string> fixed;  // paths of fields that the user set, which stay

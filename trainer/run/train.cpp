@@ -128,15 +128,12 @@ std::shared_ptr<const Tuning> tuning_of(const TrainOptions& options, bool resume
   return std::make_shared<const Tuning>(tuning ? *std::move(tuning) : Tuning(device));
 }
 
-Plan compose(const TrainerConfig& config, std::shared_ptr<const Tuning> tuning,
-             const TextSample* sample_while_training, const hal::Device& device,
-             const kernels::Catalog& catalog, int rank, const Note& note) {
+Plan compose(const TrainerConfig& config, std::shared_ptr<const Tuning> tuning, const SampleOptions& sample,
+             const hal::Device& device, const kernels::Catalog& catalog, int rank, const Note& note) {
   ComposeOptions options = config.compose_options();
   options.rank = rank;
   options.tuning = std::move(tuning);
-  if (sample_while_training)
-    compose_generation(options, sample_while_training->sequence(), sample_while_training->source());
-  Plan plan = compose_training(*config.model, *config.learner, options, catalog, device.info());
+  Plan plan = compose_run(config, std::move(options), sample, catalog, device.info());
   for (const std::string& text : plan.notes) note(text);
   return plan;
 }
@@ -257,6 +254,7 @@ class TrainRun {
         catalog_(catalog),
         classes_(classes),
         note_(note),
+        sample_(options.sample),
         tokenizer_(config_.input->tokenizer->make()),
         data_(open_data(config_, options, *tokenizer_, classes, note)),
         recipe_(store_recipe(config_)),
@@ -266,7 +264,7 @@ class TrainRun {
         recovery_({device, options.open_device, [this] { return stop_.requested(); }, note}),
         failures_(note) {
     remove_leftovers(options.out);
-    if (options.transport && options.sample_every > 0)
+    if (options.transport && options.sample.every > 0)
       throw Error("--sample-every", "needs a run of one rank", Topology(config_.mesh->axes()).text());
     tell(options.transport, {RankCommand::Kind::start, resume_});
     if (options.transport)
@@ -277,16 +275,15 @@ class TrainRun {
       note(text);
       recipe_ = store_recipe(config_);
     }
-    if (options.sample_tokens > 0 && !quiet())
-      text_sample_.emplace(config_, *tokenizer_, *data_, options.sample_tokens);
+    if (quiet()) sample_.tokens = 0;
+    if (sample_.tokens > 0) text_sample_.emplace(config_, *tokenizer_, *data_, sample_.tokens);
   }
 
   TrainResult run() {
     {
       const StopDeadline::Waiting waiting(deadline_);
       tuning_ = tuning_of(options_, resume_, device_->info());
-      plan_ = compose(config_, tuning_, samples_while_training() ? &*text_sample_ : nullptr, *device_,
-                      catalog_, 0, note_);
+      plan_ = compose(config_, tuning_, sample_, *device_, catalog_, 0, note_);
       if (options_.transport) require_same_moves(*options_.transport, plan_, catalog_, options_.patience);
     }
     note_exchanges();
@@ -356,7 +353,6 @@ class TrainRun {
   }
 
   bool quiet() const { return options_.quiet || options_.silent; }
-  bool samples_while_training() const { return text_sample_ && options_.sample_every > 0; }
 
   // Makes what stands on the device, and brings it to where the run stands or goes on from.
   void open() {
@@ -386,9 +382,10 @@ class TrainRun {
            step < 0 ? RankCommand{RankCommand::Kind::evaluate} : RankCommand{RankCommand::Kind::step, step});
     });
     on_->ceiling = std::make_unique<FlopsCeiling>(*device_, hal::dtype_from_string(config_.dtype));
-    if (samples_while_training())
-      on_->sample = [this, generator = std::make_shared<Generator>(config_, text_sample_->sequence(),
-                                                                   text_sample_->source(), session)] {
+    if (sample_.while_training())
+      on_->sample = [this,
+                     generator = std::make_shared<Generator>(config_, text_sample_->sequence(),
+                                                             config_.compose_options().source, session)] {
         return text_sample_->write(*generator, [this] { return stop_.requested(); });
       };
   }
@@ -434,7 +431,7 @@ class TrainRun {
       describe_run(options_, config_, recipe_, *tuning_, *on_->session, catalog_, device_->info());
     loop_.emplace(TrainLoop::Parts{config_, stop_, deadline_, snapshots_.get(), recovery_, *checkpoints_,
                                    *metrics_, *events_, failures_, progress_ ? &*progress_ : nullptr,
-                                   options_.sample_every, state_, *divergence_, result_, note_});
+                                   sample_.every, state_, *divergence_, result_, note_});
   }
 
   // Destroys what stands on the device. Returns where the run goes on, in words.
@@ -519,6 +516,7 @@ class TrainRun {
   const kernels::Catalog& catalog_;
   const layers::ClassTable& classes_;
   const Note& note_;
+  SampleOptions sample_;
   std::unique_ptr<Tokenizer> tokenizer_;
   std::unique_ptr<Dataset> data_;
   StoredRecipe recipe_;
@@ -579,7 +577,7 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   const int blind = rank_without_directory(transport, options.out, options.patience);
   if (blind >= 0 && resume) return;  // rank 0 says it
   balance(options, resume, config, *data, device, catalog, classes);
-  Plan plan = compose(config, tuning_of(options, resume, device.info()), nullptr, device, catalog,
+  Plan plan = compose(config, tuning_of(options, resume, device.info()), {.tokens = 0}, device, catalog,
                       transport.rank(), silent);
   require_same_moves(transport, plan, catalog, options.patience);
   Session session(device, catalog, std::move(plan), {}, {&transport, options.patience, options.overlap});

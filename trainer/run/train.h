@@ -22,6 +22,7 @@
 #include "hal/transport.h"
 #include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
+#include "trainer/run/run_plan.h"
 
 namespace meshloom::trainer {
 
@@ -45,13 +46,10 @@ struct TrainOptions {
   bool auto_resume = false;  // as `resume` where `out` has a checkpoint; otherwise the run starts at step 0
   // A resumed run may differ in what its bits depend on: hardware, driver, kernels, program.
   bool allow_rounding = false;
-  std::string init;                  // a checkpoint to take the parameters from; the optimizer starts at zero
-  bool quiet = false;                // shows no progress
-  bool silent = false;               // writes nothing to standard output
-  std::int64_t sample_tokens = 200;  // length of the text that is generated at the end; 0 = none
-  // Seconds after which such a text is shown while the run trains, again and again; 0 = at the end only. It takes memory on
-  // the device for the program that writes it.
-  double sample_every = 0;
+  std::string init;     // a checkpoint to take the parameters from; the optimizer starts at zero
+  bool quiet = false;   // shows no progress
+  bool silent = false;  // writes nothing to standard output
+  SampleOptions sample;
   std::string command;  // the command that continues the run, for the message after a signal
   // To the other ranks of the job, as rank 0; nullptr = there are none. The config's mesh has as many ranks.
   hal::Transport* transport = nullptr;

@@ -150,12 +150,14 @@ class ApiServer::Impl {
 
   void models(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
     ResponseJson all = ResponseJson::array();
+    const std::int64_t step = model_->engine->counters().checkpoint_step;
     const auto add = [&](const std::string& name) {
       all.push_back({{"id", name},
                      {"object", "model"},
                      {"created", model_->created},
                      {"owned_by", "meshloom"},
-                     {"max_model_len", model_->engine->max_length()}});
+                     {"max_model_len", model_->engine->max_length()},
+                     {"step", step}});
       if (name != model_->name) all.back()["parent"] = model_->name;
     };
     add(model_->name);

@@ -72,6 +72,8 @@ std::string Metrics::text(const std::string& model, const EngineCounters& engine
       number(engine.preemptions));
   one("weight_updates_total", "counter", "How often other parameters were read.",
       number(engine.weight_updates));
+  one("checkpoint_step", "gauge", "The step of the run whose parameters compute.",
+      number(engine.checkpoint_step));
   one("spec_decode_num_drafts_total", "counter", "Guesses of tokens that were computed.",
       number(engine.drafts));
   one("spec_decode_num_draft_tokens_total", "counter", "Their tokens.", number(engine.draft_tokens));

@@ -164,9 +164,10 @@ TEST_F(Fits, ScoresLargerThanAnAllocationAreCut) {
 TEST_F(Fits, OtherProgramsOfTheRunCount) {
   TrainerConfig config = recipe();
   const std::int64_t plain = peak(config);
-  const auto logits = [](ComposeOptions& options) {
+  const auto logits = [](const TrainerConfig& config, ComposeOptions options, const hal::DeviceInfo& device) {
     options.logits_batch = 8;
     options.logits_sequence = 1024;
+    return compose_training(*config.model, *config.learner, options, tests::catalog(), device);
   };
   EXPECT_THAT(fit_to(config, plain, {logits, nullptr}), testing::Not(testing::IsEmpty()));
 }

@@ -2,18 +2,24 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <atomic>
 #include <chrono>
 #include <cmath>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <limits>
 #include <set>
 #include <thread>
 
 #include "hal/wrappers/forwarding_device.h"
 #include "layers/cache/kv_cache.h"
+#include "layers/models/models.h"
 #include "tests/message_of.h"
 #include "tests/trainer/inference/support.h"
+#include "trainer/io/safetensors.h"
 #include "trainer/recipes/recipe.h"
 
 namespace meshloom::tests {
@@ -333,7 +339,8 @@ TEST(EngineWeights, ChangeBetweenRequests) {
         before.engine({.max_length = 48, .max_sequences = 3, .page_size = 4, .pages = few_pages ? 14 : 0});
     const std::shared_ptr<RecordedEvents> first = send(engine, request), second = send(engine, other);
     for (int step = 0; step < 6; ++step) ASSERT_TRUE(engine.step());
-    engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(after.config, -1, 6)));
+    engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(after.config, -1, 6)),
+                       7);
     const std::shared_ptr<RecordedEvents> third = send(engine, request);
     finish_all(engine);
     EXPECT_EQ(first->ids(), old_text);
@@ -342,6 +349,7 @@ TEST(EngineWeights, ChangeBetweenRequests) {
     EXPECT_EQ(third->usage.cached_tokens, 0);
     EXPECT_EQ(engine.counters().preemptions > 0, few_pages);
     EXPECT_EQ(engine.counters().weight_updates, 1);
+    EXPECT_EQ(engine.counters().checkpoint_step, 7);
     // Without requests too.
     engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(before.config)));
     finish_all(engine);
@@ -353,15 +361,51 @@ TEST(EngineWeights, ChangeBetweenRequests) {
   }
 }
 
-TEST(EngineWeights, OfAnotherModelEndIt) {
+TEST(EngineWeights, OfAnotherModelAreRefused) {
+  TinyModel model;
+  Engine engine = model.engine({.max_sequences = 1, .checkpoint_step = 3});
+  const auto refused = [&](const trainer::TrainerConfig& other) {
+    return message_of([&] {
+      engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(other)), 4);
+    });
+  };
+  EXPECT_THAT(refused(trainer::tiny_pairs()), HasSubstr("must hold the tensor"));
+  trainer::TrainerConfig wider = model.config;
+  wider.model =
+      layers::llama_config({.vocab = 256, .dim = 128, .layers = 2, .heads = 4, .kv_heads = 2, .ffn = 192});
+  EXPECT_THAT(refused(wider), HasSubstr("must be f32(256, 64); found F32(256, 128)"));
+  const std::shared_ptr<RecordedEvents> heard = send(engine, greedy(5, 5));
+  finish_all(engine);
+  EXPECT_EQ(heard->reason(), FinishReason::length);
+  EXPECT_EQ(engine.counters().weight_updates, 0);
+  EXPECT_EQ(engine.counters().checkpoint_step, 3);
+}
+
+// One that ends in the middle of the file leaves some of the new ones behind, with which nothing may be computed.
+TEST(EngineWeights, ThatCannotBeReadEndIt) {
   TinyModel model;
   Engine engine = model.engine({.max_sequences = 1});
-  trainer::TrainerConfig other = trainer::tiny_pairs();
-  engine.set_weights(std::make_shared<const trainer::StoredTensors>(random_weights(other)));
+  const trainer::StoredTensors whole = random_weights(model.config, -1, 6);
+  const std::filesystem::path path = std::filesystem::temp_directory_path() /
+                                     ("meshloom-torn-" + std::to_string(::getpid()) + ".safetensors");
+  {
+    std::ofstream file(path, std::ios::binary);
+    std::vector<trainer::StoredTensor> tensors(whole.tensors().begin(), whole.tensors().end());
+    file << trainer::safetensors_header(tensors, {});
+    for (const trainer::StoredTensor& tensor : whole.tensors()) {
+      std::vector<std::byte> bytes(static_cast<std::size_t>(tensor.bytes()));
+      whole.read(tensor, bytes);
+      file.write(reinterpret_cast<const char*>(bytes.data()), tensor.bytes());
+    }
+  }
+  engine.set_weights(std::make_shared<const trainer::StoredTensors>(trainer::SafetensorsFile(path.string())),
+                     4);
+  std::filesystem::resize_file(path, std::filesystem::file_size(path) / 2);
+  std::filesystem::remove(path);
   const std::shared_ptr<RecordedEvents> heard = send(engine, greedy(5, 5));
   finish_all(engine);
   EXPECT_EQ(heard->reason(), FinishReason::error);
-  EXPECT_THAT(heard->error, HasSubstr("must hold"));
+  EXPECT_EQ(engine.counters().checkpoint_step, 0);
   EXPECT_THROW(send(engine, greedy(5, 5)), hal::DeviceLost);
 }
 

@@ -1,6 +1,11 @@
 // Text that is generated while a run goes on.
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "tests/trainer/run/binary.h"
 
@@ -35,6 +40,57 @@ TEST_F(SampleEvery, ShowsTextAndChangesNoBit) {
     EXPECT_FALSE(saved("with", "00000300", file).empty());
     EXPECT_TRUE(saved("with", "00000300", file) == saved("without", "00000300", file)) << file;
   }
+}
+
+// On every device: what `plan` says is what the device allocates at most, and losses have the bits of a run without samples.
+TEST_F(SampleEvery, TakesTheMemoryThatPlanSays) {
+  for (const std::string device : {"cpu", "opencl", "vulkan"}) {
+    const std::string recipe = "tiny --batch 1 --set sequence=40 --device " + device;
+    if (meshloom("plan " + recipe).code != 0) continue;  // there is none
+    std::map<std::string, std::vector<double>> losses;
+    for (const std::string options : {"", " --sample-every 0.001"}) {
+      SCOPED_TRACE(device + options);
+      const Outcome planned = meshloom("plan " + recipe + options + " --json");
+      ASSERT_EQ(planned.code, 0) << planned.err;
+      const nlohmann::json plan = nlohmann::json::parse(planned.out);
+      EXPECT_EQ(plan["memory"].contains("cache"), !options.empty());
+      const std::string out = scratch_.path(device + (options.empty() ? "-without" : "-with"));
+      const Outcome run =
+          meshloom("train " + recipe + options + " --steps 6 --sample 50 --data " + data_ + " --out " + out);
+      ASSERT_EQ(run.code, 0) << run.err;
+      EXPECT_THAT(run.out,
+                  HasSubstr(fmt::format(" {} bytes on the device,", plan["peak_bytes"].get<std::int64_t>())));
+      EXPECT_EQ(run.out.find(", sample (prompt") != std::string::npos, !options.empty());
+      std::istringstream lines(read_text(out + "/metrics.jsonl"));
+      for (std::string line; std::getline(lines, line);) {
+        const nlohmann::json step = nlohmann::json::parse(line);
+        losses[options].push_back(step["loss"]);
+        EXPECT_EQ(step["peak_bytes"], plan["peak_bytes"]);
+      }
+    }
+    EXPECT_EQ(losses[""].size(), 6u);
+    EXPECT_EQ(losses[""], losses[" --sample-every 0.001"]) << device;
+  }
+}
+
+TEST_F(SampleEvery, SaysWhereNoCacheKeepsWhatWasComputed) {
+  const std::string relative = " --set model.decoder.stack.layer.attention.distance_bias=RelativeBias{}";
+  const Outcome run = train("relative", "--steps 3 --sample 20 --sample-every 0.001" + relative);
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_THAT(run.err, HasSubstr("each token of a sample computes the whole text in front of it: decoder/"));
+  EXPECT_THAT(run.out, HasSubstr("step 1, sample (prompt | continuation):\n"));
+}
+
+TEST_F(SampleEvery, OfAModelWithAnEncoder) {
+  std::string pairs;
+  for (int i = 0; i < 300; ++i)
+    pairs += fmt::format("{{\"prompt\": \"say {0}\", \"completion\": \"said {0}\"}}\n", i);
+  const Outcome run =
+      meshloom("train tiny-pairs --device cpu --steps 3 --sample 20 --sample-every 0.001 --data " +
+               scratch_.file("pairs.jsonl", pairs) + " --out " + scratch_.path("pairs"));
+  EXPECT_EQ(run.code, 0) << run.err;
+  EXPECT_EQ(run.err.find("computes the whole text"), std::string::npos);
+  EXPECT_THAT(run.out, HasSubstr("step 1, sample (prompt | completion):\n"));
 }
 
 // Whether the signal comes in a step or in a sample, the run saves and ends as runs do.

@@ -37,6 +37,7 @@ TEST(Api, IsReadyWhenTheModelIsThere) {
   const Json models = json_of(server.get("/v1/models"));
   EXPECT_EQ(models["data"][0]["id"], "test");
   EXPECT_EQ(models["data"][0]["max_model_len"], 200);
+  EXPECT_EQ(models["data"][0]["step"], 0);
   EXPECT_EQ(json_of(server.get("/v1/models/test"))["object"], "model");
   EXPECT_EQ(server.get("/v1/models/other").status, 404);
 }

@@ -6,7 +6,10 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <set>
 #include <thread>
 
 #include "tests/trainer/run/binary.h"
@@ -206,7 +209,78 @@ TEST(ServeCommand, FollowsARunAndADraftModelChangesNothing) {
   EXPECT_NE(new_text, old_text);
   for (int i = 0; i < 600 && metric("weight_updates_total") == 0; ++i) std::this_thread::sleep_for(50ms);
   EXPECT_EQ(metric("weight_updates_total"), 1);
+  EXPECT_EQ(metric("checkpoint_step"), 40);
   EXPECT_EQ(answer(), new_text);
+  served.signal(SIGTERM);
+  EXPECT_EQ(served.exit_code(), 0);
+}
+
+// While a run trains, each answer is that of one of its checkpoints, and at the end that of the last one. A checkpoint that is not
+// whole, a directory that is gone and a model of another shape are left alone; a run that is started anew is followed.
+TEST(ServeCommand, FollowsARunThatTrains) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text.txt", sample_text(6000)), run = scratch.path("run");
+  const auto train = [&](const std::string& more) {
+    return meshloom("train tiny --device cpu --sample 0 --quiet --set eval_every=0 --set keep=0 --data " +
+                    text + " --out " + run + more)
+        .code;
+  };
+  const auto generated = [&](const std::string& checkpoint) -> std::string {
+    return Json::parse(
+        meshloom("generate --device cpu --temperature 0 --tokens 12 --json --prompt 'In the' --checkpoint " +
+                 checkpoint)
+            .out)["text"];
+  };
+  ASSERT_EQ(train(" --steps 4"), 0);
+  Served served({run, "--device", "cpu", "--watch"});
+  ASSERT_NE(served.port(), 0);
+  const auto answer = [&]() -> std::string {
+    return Json::parse(
+        ask(served.port(), "POST", "/v1/completions",
+            R"({"prompt":"In the","echo":true,"max_tokens":12,"temperature":0,"ignore_eos":true})")
+            .body)["choices"][0]["text"];
+  };
+  const auto step = [&]() -> std::int64_t {
+    return Json::parse(ask(served.port(), "GET", "/v1/models").body)["data"][0]["step"];
+  };
+  const auto wait_for = [&](std::int64_t wanted) {
+    for (int i = 0; i < 600 && step() != wanted; ++i) std::this_thread::sleep_for(50ms);
+    EXPECT_EQ(step(), wanted);
+  };
+  EXPECT_EQ(step(), 4);
+  std::set<std::string> answers, texts;
+  std::atomic<bool> trained = false;
+  std::thread training([&] {
+    EXPECT_EQ(train(" --resume --steps 2000 --set checkpoint_every=400"), 0);
+    trained = true;
+  });
+  while (!trained) answers.insert(answer());
+  training.join();
+  wait_for(2000);
+  const std::string last = run + "/step-00002000", newest = generated(last);
+  EXPECT_EQ(answer(), newest);
+  namespace fs = std::filesystem;
+  for (const auto& entry : fs::directory_iterator(run))
+    if (entry.path().filename().string().starts_with("step-")) texts.insert(generated(entry.path().string()));
+  EXPECT_GT(texts.size(), 2u);
+  for (const std::string& each : answers) EXPECT_TRUE(texts.count(each)) << each;
+  constexpr auto kLooks = 5s;  // longer than it takes to look again
+  const auto stays = [&] {
+    std::this_thread::sleep_for(kLooks);
+    EXPECT_EQ(step(), 2000);
+    EXPECT_EQ(answer(), newest);
+  };
+  fs::copy(last, run + "/step-00002400", fs::copy_options::recursive);
+  fs::resize_file(run + "/step-00002400/model.safetensors", 5000);
+  stays();
+  fs::remove_all(run);
+  stays();
+  ASSERT_EQ(train(" --steps 3 --set model.decoder.dim=32"), 0);
+  stays();
+  fs::remove_all(run);
+  ASSERT_EQ(train(" --steps 7 --set seed=1"), 0);
+  wait_for(7);
+  EXPECT_EQ(answer(), generated(run));
   served.signal(SIGTERM);
   EXPECT_EQ(served.exit_code(), 0);
 }
