@@ -39,14 +39,19 @@ class OnTensorCores : public testing::Test {
     for (const hal::BackendDevices& found : registry_.enumerate())
       if (found.backend == "opencl")
         for (const hal::DeviceInfo& info : found.devices)
-          if (id_.empty() && info.limits.max_workgroup >= 256 && info.limits.max_local_bytes >= kLocalBytes)
+          if (id_.empty() && info.limits.max_workgroup >= 256 &&
+              (info.limits.max_local_bytes >= kLocalBytes || has_tensor_cores(info))) {
             id_ = info.id;
+            by_hand_ = has_tensor_cores(info) ? 0 : 1;
+          }
     if (id_.empty())
       GTEST_SKIP() << "no OpenCL device with workgroups of 256 and " << kLocalBytes << " bytes";
   }
 
   const kernels::Contract& contract() const { return catalog_.contract(op_); }
-  std::unique_ptr<hal::Device> open(int by_hand = 1) const {
+  // On a GPU of NVIDIA the instructions are its own.
+  std::unique_ptr<hal::Device> open() const { return open(by_hand_); }
+  std::unique_ptr<hal::Device> open(int by_hand) const {
     return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand));
   }
   Outcome run(hal::Device& device, const kernels::Case& test, std::uint64_t seed) const {
@@ -81,7 +86,10 @@ class OnTensorCores : public testing::Test {
     return slow_cases() || which % count == turn % count;
   }
 
+  static bool has_tensor_cores(const hal::DeviceInfo& info) { return !info.limits.matrix_shapes.empty(); }
+
   const std::string op_, name_;
+  int by_hand_ = 1;
   kernels::Catalog catalog_;
   hal::Registry registry_;
   const kernels::Variant* variant_ = nullptr;

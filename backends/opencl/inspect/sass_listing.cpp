@@ -60,6 +60,12 @@ double local_cycles(std::string_view name) {
 
 // FLOP of a product of matrices by a warp; 0 = it is none, or none that is known.
 double matrix_flops(std::string_view name) {
+  // HGMMA.64x128x16.F32.BF16: by four warps together.
+  constexpr std::string_view kWarpgroup = "HGMMA.64x";
+  if (name.starts_with(kWarpgroup)) {
+    const std::string sizes(name.substr(kWarpgroup.size()));
+    return has(sizes, "x16.") ? 2.0 * 64 / 4 * std::atoi(sizes.c_str()) * 16 : 0;
+  }
   if (!starts_with_any(name, {"HMMA", "IMMA"})) return 0;
   if (has(name, ".16816")) return 2.0 * 16 * 8 * 16;
   if (has(name, ".1688")) return 2.0 * 16 * 8 * 8;

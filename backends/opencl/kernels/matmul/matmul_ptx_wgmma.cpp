@@ -59,15 +59,18 @@ simt::Tiles tiles_of(const WarpgroupTile& tile, const MatmulDims& d) {
 
 // The seconds that a product is expected to take, to choose by: workgroups come in waves of one per core, and a second kernel
 // reads the sums that the parts of K leave.
-double time_of(const WarpgroupTile& tile, const MatmulDims& d, const hal::DeviceInfo& target, std::int64_t parts) {
+double time_of(const WarpgroupTile& tile, const MatmulDims& d, const hal::DeviceInfo& target,
+               std::int64_t parts) {
   // Of an H200: of the tiles' rates, for reading and writing memory, and of another dispatch.
   constexpr double kCores = 132, kBytesPerSecond = 4e12, kDispatch = 8e-6;
   const auto groups = tile.groups(d);
   const std::int64_t waves = simt::ceil_div(groups[0] * groups[1] * groups[2] * parts, target.profile.cores);
   const std::int64_t steps = simt::ceil_div(simt::ceil_div(d.k, kStep), parts);
-  const double product = static_cast<double>(waves * steps * 2 * tile.bm() * tile.bn * kStep) * kCores / (1e12 * tile.rate);
-  return parts == 1 ? product
-                    : product + kDispatch + static_cast<double>(8 * parts * d.g * d.m * d.n) / kBytesPerSecond;
+  const double product =
+      static_cast<double>(waves * steps * 2 * tile.bm() * tile.bn * kStep) * kCores / (1e12 * tile.rate);
+  return parts == 1
+             ? product
+             : product + kDispatch + static_cast<double>(8 * parts * d.g * d.m * d.n) / kBytesPerSecond;
 }
 
 std::int64_t parts_of(const Fit& fit) {
