@@ -205,7 +205,8 @@ class Composer {
                                 .page_size = decode.page_size,
                                 .pages = decode.pages,
                                 .step_tokens = *std::max_element(decode.tokens.begin(), decode.tokens.end()),
-                                .dtype = options_.dtype};
+                                .dtype = options_.dtype,
+                                .hidden_states = decode.hidden_states};
       if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
       all.push_back(layers::trace_decode(model_, catalog_, shape));
       layers::Traced& traced = all.back();
@@ -224,6 +225,10 @@ class Composer {
       });
       keep_state_outputs(program);
       program.outputs.push_back(traced.logits);
+      if (decode.hidden_states) {
+        program.value(traced.hidden_states).name = name + "/hidden_states";
+        program.outputs.push_back(traced.hidden_states);
+      }
     }
     store_weights_narrow(all);
     for (std::size_t i = 0; i < all.size(); ++i)

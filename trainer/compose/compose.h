@@ -13,7 +13,8 @@
 //   apply       accumulation > 1: update; clears the sums.      lr -> metrics
 //   evaluate    loss only.                                      tokens, targets -> eval/metrics
 //   logits      where asked for.                                logits/tokens -> logits
-//   decode      where asked for, for each number N of tokens.   decode/N/tokens, ... -> decode/N/logits, caches
+//   decode      where asked for, for each number N of tokens.   decode/N/tokens, ... -> decode/N/logits, caches;
+//               with DecodeOptions::hidden_states also decode/N/hidden_states
 // With the optimizer on the host there are always accumulate and apply, and apply runs there. The sums are in the host's
 // memory, so that a gradient takes memory of the device only until it was copied; with one micro-batch they are overwritten
 // and not added to. Plan::host has the rest: the parts of apply that run as soon as the device has passed a mark, and the
@@ -116,6 +117,7 @@ struct DecodeOptions {
   // Only variants that promise Variant::row_exact, so that a token's logits have the same bits in each of the programs, whatever
   // other tokens share a run. Throws NotRowExact for an op without such a variant.
   bool row_exact = false;
+  bool hidden_states = false;  // what the head reads of all tokens is an output too
 };
 
 struct ComposeOptions {

@@ -44,6 +44,7 @@ struct EngineOptions {
   bool prefix_cache = true;                            // whether computed pages are found again
   std::int64_t draft_tokens = 0;                       // guessed for a sequence, at most; 0 = no speculation
   std::optional<bool> batch_invariant = {};            // unset = on the CPU, where its kernels can
+  Pooling pooling = Pooling::none;                     // of embeddings
 };
 
 // What an engine of these options runs. Throws Error for invalid ones.
@@ -56,6 +57,10 @@ class Engine : public EngineClient {
   // `speculator` guesses tokens where the options want some; none = by PromptLookup.
   Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
          const kernels::Catalog& catalog, const StoredTensors& weights,
+         std::unique_ptr<Speculator> speculator = nullptr);
+  // `write_parameters` writes them.
+  Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
+         const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters,
          std::unique_ptr<Speculator> speculator = nullptr);
   // Ends what has not ended as cancelled. Nobody may step or call any more.
   ~Engine() override;
@@ -90,6 +95,7 @@ class Engine : public EngineClient {
   // No longer than what the pool holds.
   std::int64_t max_length() const override { return max_length_; }
   std::int64_t vocabulary() const override { return runner_.vocabulary(); }
+  std::int64_t embedding_size() const override { return runner_.hidden_size(); }
   // Why what was computed is not found again by other requests where the options ask for it; "" = it is.
   const std::string& no_prefix_cache() const { return no_prefix_cache_; }
   // Why the engine is not batch-invariant; "" = it is.
@@ -105,11 +111,13 @@ class Engine : public EngineClient {
   };
   // A request that has not ended.
   struct Active : Sequence {
-    explicit Active(RequestId id, Request request);
+    Active(RequestId id, Request request, Pooling pooling);
     Request request;
     std::shared_ptr<const Adapter> with;  // nullptr = the model alone
     Usage usage;
     std::vector<TokenScore> scores;  // of the prompt
+    std::vector<double> embedding;   // the sum of the hidden states that it is made of
+    std::int64_t pooled = 0;         // tokens that it was made of so far, or passed over
     DraftLength draft_length;
     std::int64_t known = 0;  // pages that are known to the pool
     bool began = false;
@@ -123,7 +131,10 @@ class Engine : public EngineClient {
   bool take_adapters();
   void propose();
   void lose(const std::string& what);
-  void advance(Active& active, const Chunk& chunk, std::span<const float> logits);
+  void advance(Active& active, const Chunk& chunk, std::span<const float> logits,
+               std::span<const float> hidden_states);
+  void pool(Active& active, std::int64_t first, std::span<const float> hidden_states);
+  void embed(Active& active);
   bool draw(Active& active, std::span<const float> logits);
   void keep_pages(Active& active);
   void finish(Active& active, FinishReason reason, const std::string& error = {});

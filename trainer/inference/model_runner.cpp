@@ -46,7 +46,8 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
                     .length = options.length,
                     .page_size = options.page_size,
                     .pages = options.pages,
-                    .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device))};
+                    .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device)),
+                    .hidden_states = options.hidden_states};
   std::sort(compose.decode.tokens.begin(), compose.decode.tokens.end());
   compose.decode.tokens.erase(std::unique(compose.decode.tokens.begin(), compose.decode.tokens.end()),
                               compose.decode.tokens.end());
@@ -86,6 +87,9 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
+    program.hidden_states = prefix + "hidden_states";
+    if (options_.hidden_states)
+      hidden_size_ = serving.plan.persistent_types.at(program.hidden_states).dim(-1);
     for (const char* name :
          {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths", "sequence_ids",
           "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput})
@@ -156,14 +160,15 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
     table.resize(inputs[kLengths].size() * static_cast<std::size_t>(table_width_), 0);
   }
   const std::size_t wanted = inputs[kRows].size();
-  const ProgramKey key = program_of(static_cast<std::int64_t>(inputs[kTokens].size()));
+  const auto count = static_cast<std::int64_t>(inputs[kTokens].size());
+  const ProgramKey key = program_of(count);
   const std::int64_t tokens = key.chunk;
   Program& program = programs_.at(tokens);
   if (chunks.size() > static_cast<std::size_t>(options_.sequences) ||
       wanted > static_cast<std::size_t>(program.rows))
     throw Error("model runner", "a run must be within its options",
-                std::to_string(inputs[kTokens].size()) + " tokens of " + std::to_string(chunks.size()) +
-                    " sequences, " + std::to_string(wanted) + " logits");
+                std::to_string(count) + " tokens of " + std::to_string(chunks.size()) + " sequences, " +
+                    std::to_string(wanted) + " logits");
   const auto sequences = static_cast<std::size_t>(options_.sequences);
   for (const Input input : {kTokens, kPositions, kSegments})
     inputs[input].resize(static_cast<std::size_t>(tokens), 0);
@@ -177,7 +182,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   inputs[kSequenceIds].resize(sequences, 0);
   inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);
   write(program, inputs);
-  return {key, &program, wanted};
+  return {key, &program, wanted, count};
 }
 
 std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {
@@ -185,8 +190,10 @@ std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {
 }
 
 std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
-  const auto [key, program, wanted] = prepare(chunks);
+  const auto [key, program, wanted, tokens] = prepare(chunks);
   session_->run(key);
+  last_program_ = program;
+  last_tokens_ = tokens;
   if (wanted == 0) {
     session_->wait();
     return {};
@@ -196,6 +203,12 @@ std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
   const std::span<float> rows = std::span(logits_).first(wanted * width);
   session_->read_first(program->logits, std::as_writable_bytes(rows));
   return rows;
+}
+
+std::span<const float> ModelRunner::hidden_states() {
+  hidden_states_.resize(static_cast<std::size_t>(last_tokens_ * hidden_size_));
+  session_->read_first(last_program_->hidden_states, std::as_writable_bytes(std::span(hidden_states_)));
+  return hidden_states_;
 }
 
 }  // namespace meshloom::trainer

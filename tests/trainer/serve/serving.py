@@ -27,6 +27,14 @@ def model_of(program, recipe, dtype, folder, suffix="", settings=()):
     return run
 
 
+def exported(program, run):
+    """The run as a Hugging Face directory."""
+    folder = run + "-hf"
+    if not os.path.isdir(folder):
+        subprocess.run([program, "export", "--checkpoint", run, "--out", folder], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
 class Server:
     """`meshloom serve` in the background."""
 
