@@ -35,18 +35,22 @@ class Times : public trainer::RequestEvents {
 
 double seconds(Clock::duration duration) { return std::chrono::duration<double>(duration).count(); }
 
+// Of a warm-up, short texts.
 void run_round(trainer::Engine& engine, const ServeOptions& options, std::mt19937_64& random, ServeCase& of,
                bool measured) {
+  const std::int64_t prompt = measured ? options.prompt : std::min<std::int64_t>(options.prompt, 16),
+                     tokens = measured ? options.tokens : std::min<std::int64_t>(options.tokens, 4);
   std::vector<std::shared_ptr<Times>> texts;
   const Clock::time_point begun = Clock::now();
   for (std::int64_t i = 0; i < of.texts; ++i) {
     trainer::Request request;
-    request.prompt.resize(static_cast<std::size_t>(options.prompt));
+    request.prompt.resize(static_cast<std::size_t>(prompt));
     for (std::int32_t& token : request.prompt)
       token = static_cast<std::int32_t>(random() % static_cast<std::uint64_t>(engine.vocabulary()));
     request.sampler.temperature = options.temperature;
     request.sampler.seed = random();
-    request.max_tokens = options.tokens;
+    request.max_tokens = tokens;
+    request.logprobs = false;  // as a server's where nobody asks for them
     request.events = texts.emplace_back(std::make_shared<Times>());
     engine.submit(std::move(request));
   }

@@ -522,11 +522,10 @@ bool Engine::draw(Active& active, std::span<const float> logits) {
   const auto prompt = static_cast<std::size_t>(active.prompt);
   TokenScore token;
   try {
-    token = token_score(
-        logits,
+    token.id =
         sample_token(logits, request.sampler, active.size(), {tokens.first(prompt), tokens.subspan(prompt)},
-                     request.constraint ? request.constraint->allowed() : std::span<const std::uint64_t>()),
-        request.top);
+                     request.constraint ? request.constraint->allowed() : std::span<const std::uint64_t>());
+    if (request.logprobs) token = token_score(logits, token.id, request.top);
     if (request.constraint) request.constraint->accept(token.id);
   } catch (const std::exception& error) {
     finish(active, FinishReason::error, error.what());

@@ -105,9 +105,12 @@ ModelRunner::ModelRunner(const TrainerConfig& config, const ModelRunnerOptions& 
   // Caches start as zeros, whatever the device's memory held.
   std::set<std::string> parameters;
   for (const NamedTensor& tensor : model_tensors(session_->plan())) parameters.insert(tensor.name);
-  for (const auto& [name, type] : session_->plan().persistent_types)
-    if (!parameters.count(name))
-      session_->write(name, std::vector<std::byte>(static_cast<std::size_t>(type.bytes())));
+  std::vector<std::byte> zeros;  // one for all, as the pages of each new one would have to be cleared as well
+  for (const auto& [name, type] : session_->plan().persistent_types) {
+    if (parameters.count(name)) continue;
+    zeros.resize(std::max(zeros.size(), static_cast<std::size_t>(type.bytes())));
+    session_->write(name, std::span(zeros).first(static_cast<std::size_t>(type.bytes())));
+  }
   write_parameters(*session_);
 }
 

@@ -71,6 +71,8 @@ struct Request {
   std::shared_ptr<TokenConstraint>
       constraint;  // of this request alone; none = any token. Once it has ended, so has the text
   int top = 0;     // alternatives of each TokenScore
+  // Whether the log-probabilities of generated tokens are wanted, which take about as long as drawing; without, TokenScore::logprob is 0.
+  bool logprobs = true;
   bool score_prompt = false;
   bool embed = false;   // the embedding of the prompt is wanted, and nothing else: max_tokens must be 0
   int priority = 0;     // smaller = earlier; equal ones by arrival

@@ -125,6 +125,7 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
   request.end_tokens = request_.ends;
   if (request_.grammar)
     request.constraint = std::make_shared<TokenMatcher>(request_.grammar, request_.ends, request_.chat);
+  request.logprobs = request_.logprobs.has_value();
   request.top = request_.logprobs.value_or(0);
   request.score_prompt = request_.echo && request_.logprobs;
   request.adapter = request_.adapter;

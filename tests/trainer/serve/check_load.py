@@ -243,7 +243,7 @@ def capacity(options, bars):
     client = Client(server.url, os.path.basename(run), 250)
     rng = random.Random(5)
     # Half of the texts have up to 128 tokens, a few fill the model's length: as with chats.
-    lengths = [rng.choice([rng.randrange(48, 128)] * 10 + [rng.randrange(128, 512)] * 8 + [rng.randrange(512, 1024)] * 2) for _ in range(100)]
+    lengths = [rng.choice([rng.randrange(48, 128)] * 10 + [rng.randrange(128, 512)] * 8 + [rng.randrange(512, 1024)] * 2) for _ in range(6 * CONTIGUOUS)]
     lengths[7] = length
     tokens, most, ended = 40, 0, False
 

@@ -39,8 +39,8 @@ class Server:
     """`meshloom serve` in the background."""
 
     def __init__(self, program, run, *options):
-        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", "--max-length", str(LENGTH),
-                                         *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        length = [] if "--max-length" in options else ["--max-length", str(LENGTH)]
+        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", *length, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         said = ""
         for line in self.process.stdout:
             said += line
