@@ -19,6 +19,7 @@ BETWEEN = 4                      # the most of the 99th percentile between token
 LONG, EVERY, DECODING = 3000, 2, 8
 PREFIX, REPEATED = 1024, 0.15    # the most of the time to the first token where the prefix is found again
 IDLE, READY = 0.01, 5            # the most of a core, and seconds until requests are answered
+LETTERS = {str(byte): 100 for byte in range(97, 123)}  # that random weights write, so that each token has a text, which is sent at once
 CONTIGUOUS, MORE = 8, 5          # texts whose contiguous caches have the bytes, and how many times as many pages must hold
 
 
@@ -44,7 +45,7 @@ class Client:
     async def complete(self, prompt, tokens, seed=0):
         """The times of the request and of each of its tokens."""
         body = json.dumps({"model": self.model, "prompt": prompt, "max_tokens": tokens, "temperature": 1, "seed": seed, "ignore_eos": True,
-                           "stream": True, "stream_options": {"include_usage": True}, **self.extra}).encode()
+                           "logit_bias": LETTERS, "stream": True, "stream_options": {"include_usage": True}, **self.extra}).encode()
         reader, writer = await asyncio.open_connection(self.host, self.port, limit=1 << 20)
         begun = time.perf_counter()
         writer.write(f"POST /v1/completions HTTP/1.1\r\nHost: {self.host}\r\nContent-Type: application/json\r\n"
@@ -60,8 +61,8 @@ class Client:
             if b'"completion_tokens"' in line:
                 counted = int(re.search(rb'"completion_tokens":(\d+)', line)[1])
         writer.close()
-        if counted != tokens:
-            raise RuntimeError(f"{counted} of {tokens} tokens came")
+        if counted != tokens or len(times) < tokens:
+            raise RuntimeError(f"{counted} of {tokens} tokens came, in {len(times)} parts")
         return begun, times
 
 
@@ -77,7 +78,7 @@ def engine_rate(options):
     report = json.loads(subprocess.run(
         [options.program, "bench", "serve", options.recipe, "--device", "cpu", "--set", f"dtype={options.dtype}", "--texts", str(TEXTS),
          "--prompt", str(PROMPT), "--tokens", str(TOKENS), "--rounds", "1", "--quiet", "--json", "-"],
-        check=True, stdout=subprocess.PIPE, text=True).stdout)
+        check=True, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True).stdout)
     return report["cases"][0]["tokens_per_second"]
 
 
@@ -205,13 +206,14 @@ def idle_and_ready(options, run, bars):
             fields = file.read().rsplit(")", 1)[1].split()
         return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
-    seconds = []
+    seconds, busy = [], []
     for _ in range(options.rounds):
         begun = time.perf_counter()
         server = Server(options.program, run)
         while not answers(server.url):
             time.sleep(0.01)
         seconds.append(time.perf_counter() - begun)
+        busy.append(ticks(server.process.pid))
         if len(seconds) < options.rounds:
             server.end()
     client = Client(server.url, os.path.basename(run), options.vocabulary)
@@ -223,7 +225,7 @@ def idle_and_ready(options, run, bars):
     server.end()
     bars.bar("idle", used < IDLE, f"{100 * used:.1f} % of a core, less than {100 * IDLE:.0f} % wanted")
     ready = statistics.median(seconds)
-    bars.bar("ready", ready <= READY, f"after {ready:.1f} s, at most {READY} wanted")
+    bars.bar("ready", ready <= READY, f"after {ready:.1f} s, at most {READY} wanted; {statistics.median(busy):.1f} s of a core")
 
 
 def capacity(options, bars):
