@@ -12,10 +12,9 @@ import lm_eval
 import transformers
 from lm_eval.tasks import TaskManager
 
-from serving import Server, exported, model_of
+from serving import Server, exported, model_with_tokenizer
 
 ERROR = 1e-4  # of a log-likelihood, for each of its tokens
-TOKENIZER = "tests/trainer/interop/tokenizers/smollm.json"
 LENGTH = 1024
 WORDS = "the sea was light and day of a night over water when they came back from far away in long winter".split()
 TASKS = {
@@ -63,14 +62,13 @@ def main():
     parser.add_argument("--documents", type=int, default=40)
     parser.add_argument("--recipe", default="smollm2-135m")
     options = parser.parse_args()
-    run = model_of(options.program, options.recipe, "f32", "build/serving", "-smollm", [
-        "model.vocab_size=420", f'input.tokenizer=TokenizerJson{{file="{os.path.abspath(TOKENIZER)}" end_of_text="<|end|>"}}'])
+    run = model_with_tokenizer(options.program, options.recipe)
     folder = exported(options.program, run)
     tokenizer = transformers.AutoTokenizer.from_pretrained(folder)
     with tempfile.TemporaryDirectory() as tasks:
         documents = write_tasks(tasks, options.documents)
-        # Of a server's length lm-eval leaves one for the token that it asks for and ignores.
-        wanted, theirs = results(tasks, "hf", {"pretrained": folder, "dtype": "float32", "device": "cpu", "max_length": LENGTH - 1}, 1)
+        # Of a server's length lm-eval leaves one for the token that it asks for and ignores, and another where it cuts texts into windows.
+        wanted, theirs = results(tasks, "hf", {"pretrained": folder, "dtype": "float32", "device": "cpu", "max_length": LENGTH - 2}, 1)
         server = Server(options.program, run)
         found, ours = results(tasks, "local-completions",
                               {"model": os.path.basename(run), "base_url": server.url + "/v1/completions", "tokenizer": folder,

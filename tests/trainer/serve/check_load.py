@@ -9,9 +9,10 @@ import re
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 
-from serving import Server, model_of
+from serving import Server, exported, model_of, model_with_tokenizer
 
 TEXTS, PROMPT, TOKENS = 32, 256, 128
 ENGINE, LLAMA = 0.93, 1.3        # the least tokens/s beside the engine alone, and beside llama-server
@@ -140,6 +141,24 @@ def throughput(options, run, bars):
         compare(theirs, LLAMA, "llama-server")
     else:
         print("      llama-server: not measured, as MESHLOOM_LLAMA_CPP names no folder with it")
+
+
+def guidellm(options, bars):
+    """What guidellm measures, whose own processes take a part of the machine."""
+    run = model_with_tokenizer(options.program, options.recipe)
+    server = Server(options.program, run, "--max-sequences", str(TEXTS))
+    with tempfile.TemporaryDirectory() as folder:
+        subprocess.run([options.guidellm, "run", "--backend", f"kind=openai_http,target={server.url}", "--profile",
+                        f"kind=concurrent,streams={TEXTS}", "--constraint", f"kind=max_requests,count={2 * TEXTS}", "--tokenizer",
+                        f"kind=huggingface_auto,model={exported(options.program, run)}", "--data",
+                        f"kind=synthetic_text,prompt_tokens={PROMPT},output_tokens={TOKENS}", "--output", f"kind=json,path={folder}/report.json",
+                        "--disable-console"], check=True, env={**os.environ, "HF_HUB_OFFLINE": "1"})
+        with open(f"{folder}/report.json", encoding="utf-8") as file:
+            report = json.load(file)["benchmarks"][0]
+    server.end()
+    totals, tokens = report["metrics"]["request_totals"], report["metrics"]["output_token_count"]["successful"]["total_sum"]
+    bars.bar(f"guidellm, {TEXTS} at once, {PROMPT} tokens in, {TOKENS} out", totals["successful"] == 2 * TEXTS == totals["total"],
+             f"{totals['successful']} of {totals['total']} requests succeed, {tokens / report['duration']:.0f} tokens/s")
 
 
 def long_prompts(options, run, bars):
@@ -278,12 +297,14 @@ def main():
     parser.add_argument("--recipe", default="smollm2-135m")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
     parser.add_argument("--llama-cpp", help="a folder with llama-server")
-    parser.add_argument("--only", choices=["throughput", "long", "prefix", "idle", "capacity"])
+    parser.add_argument("--guidellm", help="the program of the package guidellm, to send requests as well")
+    parser.add_argument("--only", choices=["throughput", "guidellm", "long", "prefix", "idle", "capacity"])
     options = parser.parse_args()
     run = model_of(options.program, options.recipe, options.dtype, "build/serving")
     options.vocabulary = 250  # bytes are tokens
     bars = Bars()
-    for name, part in {"throughput": lambda: throughput(options, run, bars), "long": lambda: long_prompts(options, run, bars),
+    for name, part in {"throughput": lambda: throughput(options, run, bars),
+                       "guidellm": lambda: options.guidellm and guidellm(options, bars), "long": lambda: long_prompts(options, run, bars),
                        "prefix": lambda: repeated_prefix(options, run, bars), "idle": lambda: idle_and_ready(options, run, bars),
                        "capacity": lambda: capacity(options, bars)}.items():
         if options.only in (None, name):

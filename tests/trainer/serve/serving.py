@@ -27,6 +27,13 @@ def model_of(program, recipe, dtype, folder, suffix="", settings=()):
     return run
 
 
+def model_with_tokenizer(program, recipe):
+    """One in f32 whose tokenizer transformers has as well."""
+    file = os.path.abspath("tests/trainer/interop/tokenizers/smollm.json")
+    return model_of(program, recipe, "f32", "build/serving", "-smollm",
+                    ["model.vocab_size=420", f'input.tokenizer=TokenizerJson{{file="{file}" end_of_text="<|end|>"}}'])
+
+
 def exported(program, run):
     """The run as a Hugging Face directory."""
     folder = run + "-hf"
