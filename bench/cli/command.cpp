@@ -329,6 +329,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
   command->footer(std::string(kShapesAndSamples) + kExitCodes + kExamples);
   add_train_step(*command, registries, action);
   add_decode(*command, registries, action);
+  add_serve(*command, registries, action);
   add_tune(*command, registries, action);
   add_calibrate(*command, registries, action);
   add_predict(*command, registries, action);

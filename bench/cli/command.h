@@ -11,6 +11,7 @@ void add_bench(CLI::App& app, const trainer::Registries& registries, trainer::Ac
 void add_train_step(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
 void add_calibrate(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
 void add_decode(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
+void add_serve(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
 void add_collectives(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
 void add_estimate(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);
 void add_mesh(CLI::App& bench, const trainer::Registries& registries, trainer::Action& action);

@@ -28,10 +28,13 @@ class Decoder : public Backbone {
     Context ctx = caller.child(name());
     return forward(ctx, tokens);
   }
-  // The logits of some tokens only, whose indices are `rows` (L) i32 -> (L, vocab).
+  // The logits of some tokens only, whose indices are `rows` (L) i32 -> (L, vocab). The hidden states (B * S, dim) of all tokens
+  // are the output "hidden_states" of the call.
   Tensor forward(Context& caller, Tensor tokens, Tensor rows) {
     Context ctx = caller.child(name());
-    const Tensor selected = kernels::embedding(features(ctx, tokens), rows);
+    const Tensor hidden_states = features(ctx, tokens);
+    ctx.output("hidden_states", hidden_states);
+    const Tensor selected = kernels::embedding(hidden_states, rows);
     ctx.put(SelectedTokens{rows});
     return logits(ctx, selected);
   }

@@ -195,7 +195,11 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
 }
 
 Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape) {
+<<<<<<< HEAD
   const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype, source] = shape;
+=======
+  const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype, hidden_states] = shape;
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
   for (const std::int64_t size : {tokens, sequences, rows, length, page_size, pages})
     if (size < 1)
       throw Error("step of inference", "all of its sizes must be at least 1", std::to_string(size));
@@ -240,6 +244,14 @@ Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const 
   t.traced.tokens = of_tokens.id;
   t.traced.logits = logits.id;
   t.builder.output(logits);
+  if (hidden_states) {
+    const std::vector<Tensor> found = ctx.outputs_named("hidden_states");
+    if (found.size() != 1)
+      throw Error("model", "must have one decoder for its hidden states to be an output",
+                  std::to_string(found.size()));
+    t.traced.hidden_states = found[0].id;
+    t.builder.output(found[0]);
+  }
   t.traced.cache_bytes = t.record.cache_bytes;
   t.traced.cached_rows = t.record.cached_rows;
   return t.finish();

@@ -54,8 +54,10 @@ struct Traced {
   std::vector<kernels::ValueId> rows;  // the other inputs of rows: those of documents and of sources
   kernels::ValueId loss_sum =
       kernels::kNoValue;  // (1): sum of the loss over valid targets, plus auxiliary losses
-  kernels::ValueId token_count = kernels::kNoValue;   // (1): number of valid targets
-  kernels::ValueId logits = kernels::kNoValue;        // (B, S, V), or of trace_decode() (L, V). Not of a loss
+  kernels::ValueId token_count = kernels::kNoValue;  // (1): number of valid targets
+  kernels::ValueId logits = kernels::kNoValue;       // (B, S, V), or of trace_decode() (L, V). Not of a loss
+  kernels::ValueId hidden_states =
+      kernels::kNoValue;  // (N, dim): what the head reads. DecodeShape::hidden_states
   std::map<std::string, kernels::ValueId> summaries;  // path -> (1)
   // The inputs of trace_decode() by name: tokens (1, N), positions (1, N), segments (1, N), slots (N), page_table (R, P), sequence_ids
   // (R, 1), query_starts (R + 1), lengths (R), rows (L), and sequence_slots/SIZE (N) for each SIZE of cached_rows; all i32; and those that layers ask for
@@ -92,7 +94,11 @@ struct DecodeShape {
   std::int64_t page_size = 16, pages = 1;
   std::int64_t step_tokens = 0;  // new tokens of any program that shares the caches, at most; 0 = `tokens`
   kernels::DType dtype = kernels::DType::f32;  // of what caches keep, where they do not say it themselves
+<<<<<<< HEAD
   std::int64_t source = 0;                     // tokens of the longest source; 0 = the model has no encoder
+=======
+  bool hidden_states = false;                  // whether those of all tokens are an output
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
 };
 
 // What the model computes of new tokens beside what its caches keep of earlier ones. The caches are inputs of Role::cache, each with

@@ -30,14 +30,14 @@ struct Substitution {
 const std::vector<Substitution> kSubstitutions{
     // A model's size changes nothing about how a command is written.
     {std::regex(
-         R"((\btrain|\btrain_step|\bbench mesh|\bbench decode|\bbench estimate|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
+         R"((\btrain|\btrain_step|\bbench mesh|\bbench decode|\bbench serve|\bbench estimate|\btune|\bcalibrate|--model) (smollm2-135m|gpt2-124m|byte-llama-10m)\b)"),
      "$1 tiny"},
     // Short runs.
     {std::regex(R"( --(steps|epochs) [\d.]+)"), ""},
     {std::regex(R"(\bmeshloom train\b(?!.*--help)(.*))"),
      "meshloom train$1 --steps 1 --sample 2 --set eval_batches=1"},
     {std::regex(R"(\bmeshloom bench (train_step|mesh)\b(.*))"), "meshloom bench $1$2 --steps 1"},
-    {std::regex(R"(\bmeshloom bench decode\b(.*))"), "meshloom bench decode$1 --rounds 1"},
+    {std::regex(R"(\bmeshloom bench (decode|serve)\b(.*))"), "meshloom bench $1$2 --rounds 1"},
     {std::regex(R"(\bmeshloom generate\b(.*))"), "meshloom generate$1 --tokens 2"},
     // A server runs until it is stopped: here, once it is ready.
     {std::regex(R"((\bmeshloom serve\b.*) --port \d+)"), "$1"},
@@ -50,7 +50,8 @@ const std::vector<Substitution> kSubstitutions{
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
     {std::regex(R"(\bbench matmul (?!.*--shapes)(.*))"), "bench matmul --shapes 64x64x64 $1"},
     {std::regex(R"(--max-regression \S+)"), "--max-regression 1000%"},
-    {std::regex(R"(\bmeshloom bench (?!train_step|decode|mesh|plans|tune|calibrate|predict|estimate)(.*))"),
+    {std::regex(
+         R"(\bmeshloom bench (?!train_step|decode|serve|mesh|plans|tune|calibrate|predict|estimate)(.*))"),
      "meshloom bench $1 --time-per-case 0.01"},
 };
 

@@ -30,6 +30,9 @@ std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& e
   const auto number = [&](const char* name, std::int64_t& value, std::int64_t least, const char* help) {
     return command.add_option(name, value, help)->check(integer_from(least));
   };
+  engine.pooling = Pooling::last;
+  static const std::map<std::string, Pooling> kPoolings{
+      {"last", Pooling::last}, {"mean", Pooling::mean}, {"none", Pooling::none}};
   return {
       number("--max-length", engine.max_length, 1,
              "Tokens of a prompt and what follows it, at most (as in training)"),
@@ -52,6 +55,14 @@ std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& e
              "same. "
              "0 = none")
           ->capture_default_str(),
+      command
+          .add_option_function<std::string>(
+              "--pooling", [&engine](const std::string& name) { engine.pooling = kPoolings.at(name); },
+              "What the embedding of a text is: the hidden state of its last token, the mean over all "
+              "tokens, or "
+              "none, where there are no embeddings")
+          ->check(CLI::IsMember({"last", "mean", "none"}))
+          ->default_str("last"),
       command.add_flag_function(
           "--batch-invariant,!--no-batch-invariant",
           [&engine](std::int64_t given) { engine.batch_invariant = given > 0; },

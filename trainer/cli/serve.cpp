@@ -430,8 +430,9 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
                     "Compute every prompt whole, also where another began alike");
   options->inference.add_to(*command);
   command->footer(
-      "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, /tokenize, "
-      "/detokenize; with --max-loras POST /v1/load_lora_adapter, /v1/unload_lora_adapter.\n"
+      "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, "
+      "/v1/embeddings, "
+      "/tokenize, /detokenize; with --max-loras POST /v1/load_lora_adapter, /v1/unload_lora_adapter.\n"
       "INT and TERM let running requests end, for 30 seconds at most, and exit with 0; a second one ends the "
       "program at once.\n"
       "Examples:\n  meshloom serve run\n"

@@ -209,7 +209,11 @@ class Composer {
                                 .pages = decode.pages,
                                 .step_tokens = *std::max_element(decode.tokens.begin(), decode.tokens.end()),
                                 .dtype = options_.dtype,
+<<<<<<< HEAD
                                 .source = decode.source};
+=======
+                                .hidden_states = decode.hidden_states};
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
       if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
       all.push_back(layers::trace_decode(model_, catalog_, shape));
       layers::Traced& traced = all.back();
@@ -228,6 +232,10 @@ class Composer {
       });
       keep_state_outputs(program);
       program.outputs.push_back(traced.logits);
+      if (decode.hidden_states) {
+        program.value(traced.hidden_states).name = name + "/hidden_states";
+        program.outputs.push_back(traced.hidden_states);
+      }
     }
     if (decode.source > 0) all.push_back(encode());
     if (!trains()) store_weights_narrow(all);

@@ -9,6 +9,7 @@ namespace {
 EngineOptions draft_options(EngineOptions options, std::int64_t max_length) {
   options.max_length = max_length;
   options.draft_tokens = 0;
+  options.pooling = Pooling::none;
   options.batch_invariant = false;  // a guess need not be
   return options;
 }

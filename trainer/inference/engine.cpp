@@ -1,6 +1,7 @@
 #include "trainer/inference/engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <exception>
 #include <limits>
 #include <stdexcept>
@@ -68,22 +69,25 @@ ModelRunnerOptions runner_options(const EngineOptions& given, const TrainerConfi
           .tokens = std::move(tokens),
           .page_size = options.page_size,
           .pages = options.pages,
-          .batch_invariant = options.batch_invariant};
+          .batch_invariant = options.batch_invariant,
+          .hidden_states = options.pooling != Pooling::none};
 }
 
-Engine::Active::Active(RequestId id, Request taken) : request(std::move(taken)) {
+Engine::Active::Active(RequestId id, Request taken, Pooling pooling) : request(std::move(taken)) {
   priority = request.priority;
   arrival = id;
   tokens = request.prompt;
   prompt = size();
   usage.prompt_tokens = prompt;
-  prefix_cache = !request.score_prompt;  // every token of the prompt is computed, as its logits are wanted
+  // Where the logits or the hidden state of every token are wanted, every token is computed.
+  prefix_cache = !request.score_prompt && !(request.embed && pooling == Pooling::mean);
   if (request.score_prompt) scored = 0;
 }
 
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
                const kernels::Catalog& catalog, const StoredTensors& weights,
                std::unique_ptr<Speculator> speculator)
+<<<<<<< HEAD
     : Engine(config, options, ModelRunner(config, runner_options(options, config), device, catalog, weights),
              true, std::move(speculator)) {}
 
@@ -94,10 +98,23 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, Sessio
 
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, ModelRunner runner,
                bool owns_parameters, std::unique_ptr<Speculator> speculator)
+=======
+    : Engine(
+          config, options, device, catalog, [&](Session& session) { load_parameters(weights, session); },
+          std::move(speculator)) {}
+
+Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
+               const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters,
+               std::unique_ptr<Speculator> speculator)
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
     : options_(resolved(options, config)),
       owns_parameters_(owns_parameters),
       max_length_(options_.max_length),
+<<<<<<< HEAD
       runner_(std::move(runner)),
+=======
+      runner_(config, runner_options(options_, config), device, catalog, write_parameters),
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
       no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone"
                                                    : ""),
       speculator_(std::move(speculator)),
@@ -126,6 +143,10 @@ void Engine::check(const Request& request) const {
   if (request.prompt.empty()) throw Error("prompt", "must hold at least one token", "none");
   for (const std::int32_t id : request.prompt)
     if (!is_token(id)) throw Error("prompt", "token ids " + below, "id " + std::to_string(id));
+  if (request.embed && embedding_size() == 0)
+    throw Error("embed", "needs an engine with a pooling of hidden states", "none");
+  if (request.embed && (request.max_tokens != 0 || request.score_prompt))
+    throw Error("embed", "must be all that is asked for: neither tokens nor scores");
   if (request.max_tokens < 0)
     throw Error("max-tokens", "must be at least 0", std::to_string(request.max_tokens));
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
@@ -156,7 +177,7 @@ RequestId Engine::submit(Request request) {
     if (found == adapters_.end()) throw unknown_adapter(request.adapter, adapters_);
     with = found->second;
   }
-  submitted_.push_back(std::make_unique<Active>(last_ + 1, std::move(request)));
+  submitted_.push_back(std::make_unique<Active>(last_ + 1, std::move(request), options_.pooling));
   submitted_.back()->with = std::move(with);
   ++unfinished_;
   ++published_.waiting;
@@ -223,8 +244,10 @@ void Engine::receive() {
   const auto now = std::chrono::steady_clock::now();
   end_where(FinishReason::deadline,
             [&](const Active& each) { return each.request.deadline && *each.request.deadline <= now; });
-  end_where(FinishReason::length,
-            [](const Active& each) { return each.request.max_tokens == 0 && !each.request.score_prompt; });
+  end_where(FinishReason::length, [](const Active& each) {
+    const Request& request = each.request;
+    return request.max_tokens == 0 && !request.score_prompt && !request.embed;
+  });
 }
 
 void Engine::set_weights(std::shared_ptr<const StoredTensors> weights, std::int64_t checkpoint_step) {
@@ -429,9 +452,13 @@ void Engine::compute() {
     counts_.cached_tokens += active.found;
     counts_.prompt_tokens += active.prompt;
   }
-  std::span<const float> logits;
+  const auto embeds = [](const Chunk& chunk) {
+    return static_cast<const Active&>(*chunk.sequence).request.embed;
+  };
+  std::span<const float> logits, hidden_states;
   try {
     logits = runner_.run(step.chunks);
+    if (std::any_of(step.chunks.begin(), step.chunks.end(), embeds)) hidden_states = runner_.hidden_states();
   } catch (const hal::DeviceLost& lost) {
     return lose(lost.what());
   } catch (const std::exception& error) {
@@ -442,13 +469,40 @@ void Engine::compute() {
   ++counts_.steps;
   for (const Chunk& chunk : step.chunks) {
     const std::size_t count = static_cast<std::size_t>(chunk.rows * vocabulary());
-    advance(static_cast<Active&>(*chunk.sequence), chunk, logits.first(count));
+    const std::size_t states =
+        hidden_states.empty() ? 0 : static_cast<std::size_t>(chunk.count * runner_.hidden_size());
+    advance(static_cast<Active&>(*chunk.sequence), chunk, logits.first(count), hidden_states.first(states));
     logits = logits.subspan(count);
+    hidden_states = hidden_states.subspan(states);
   }
 }
 
-// `logits` has a row of each token that they were wanted of.
-void Engine::advance(Active& active, const Chunk& chunk, std::span<const float> logits) {
+// Adds hidden states of the tokens from `first` on. Those of a text that was preempted come again.
+void Engine::pool(Active& active, std::int64_t first, std::span<const float> hidden_states) {
+  const auto width = static_cast<std::size_t>(runner_.hidden_size());
+  active.embedding.resize(width);
+  for (std::int64_t at = first; !hidden_states.empty(); ++at, hidden_states = hidden_states.subspan(width)) {
+    if (at < active.pooled) continue;
+    active.pooled = at + 1;
+    if (options_.pooling == Pooling::last && at + 1 < active.size()) continue;
+    for (std::size_t i = 0; i < width; ++i) active.embedding[i] += hidden_states[i];
+  }
+}
+
+// The request ends.
+void Engine::embed(Active& active) {
+  const double count = options_.pooling == Pooling::mean ? static_cast<double>(active.size()) : 1;
+  std::vector<float> embedding;
+  for (const double sum : active.embedding) embedding.push_back(static_cast<float>(sum / count));
+  if (!std::all_of(embedding.begin(), embedding.end(), [](float value) { return std::isfinite(value); }))
+    return finish(active, FinishReason::error, "an embedding must be finite; some of its numbers are not");
+  active.request.events->on_embedding(embedding);
+  finish(active, FinishReason::stop);
+}
+
+// `logits` has a row of each token that they were wanted of; `hidden_states` one of each token, where some text is embedded.
+void Engine::advance(Active& active, const Chunk& chunk, std::span<const float> logits,
+                     std::span<const float> hidden_states) {
   const auto next_row = [&] {
     const auto width = static_cast<std::size_t>(vocabulary());
     const std::span<const float> row = logits.first(width);
@@ -460,6 +514,11 @@ void Engine::advance(Active& active, const Chunk& chunk, std::span<const float> 
                      drafted = std::max<std::int64_t>(end - size, 0);
   active.computed = std::min(end, size);
   keep_pages(active);
+  if (active.request.embed) {
+    pool(active, first, hidden_states);
+    if (end >= size) embed(active);
+    return;
+  }
   for (std::int64_t at = first; at < std::min(end, size - 1); ++at) {
     if (!active.wants_logits(at)) continue;
     active.scores.push_back(
@@ -500,11 +559,10 @@ bool Engine::draw(Active& active, std::span<const float> logits) {
   const auto prompt = static_cast<std::size_t>(active.prompt);
   TokenScore token;
   try {
-    token = token_score(
-        logits,
+    token.id =
         sample_token(logits, request.sampler, active.size(), {tokens.first(prompt), tokens.subspan(prompt)},
-                     request.constraint ? request.constraint->allowed() : std::span<const std::uint64_t>()),
-        request.top);
+                     request.constraint ? request.constraint->allowed() : std::span<const std::uint64_t>());
+    if (request.logprobs) token = token_score(logits, token.id, request.top);
     if (request.constraint) request.constraint->accept(token.id);
   } catch (const std::exception& error) {
     finish(active, FinishReason::error, error.what());

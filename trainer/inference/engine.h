@@ -44,7 +44,11 @@ struct EngineOptions {
   bool prefix_cache = true;                            // whether computed pages are found again
   std::int64_t draft_tokens = 0;                       // guessed for a sequence, at most; 0 = no speculation
   std::optional<bool> batch_invariant = {};            // unset = on the CPU, where its kernels can
+<<<<<<< HEAD
   std::int64_t checkpoint_step = 0;                    // of the first parameters, for the counters
+=======
+  Pooling pooling = Pooling::none;                     // of embeddings
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
 };
 
 // What an engine of these options runs. Throws Error for invalid ones.
@@ -58,9 +62,15 @@ class Engine : public EngineClient {
   Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
          const kernels::Catalog& catalog, const StoredTensors& weights,
          std::unique_ptr<Speculator> speculator = nullptr);
+<<<<<<< HEAD
   // Runs in a session whose plan has the programs of runner_options() (decode_options()), such as one that trains, on the parameters that it
   // holds. The session must outlive the engine, which tells the speculator nothing of parameters that change.
   Engine(const TrainerConfig& config, const EngineOptions& options, Session& session,
+=======
+  // `write_parameters` writes them.
+  Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
+         const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters,
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
          std::unique_ptr<Speculator> speculator = nullptr);
   // Ends what has not ended as cancelled. Nobody may step or call any more.
   ~Engine() override;
@@ -101,6 +111,7 @@ class Engine : public EngineClient {
   // No longer than what the pool holds.
   std::int64_t max_length() const override { return max_length_; }
   std::int64_t vocabulary() const override { return runner_.vocabulary(); }
+  std::int64_t embedding_size() const override { return runner_.hidden_size(); }
   // Why what was computed is not found again by other requests where the options ask for it; "" = it is.
   const std::string& no_prefix_cache() const { return no_prefix_cache_; }
   // Why the engine is not batch-invariant; "" = it is.
@@ -120,11 +131,13 @@ class Engine : public EngineClient {
   };
   // A request that has not ended.
   struct Active : Sequence {
-    explicit Active(RequestId id, Request request);
+    Active(RequestId id, Request request, Pooling pooling);
     Request request;
     std::shared_ptr<const Adapter> with;  // nullptr = the model alone
     Usage usage;
     std::vector<TokenScore> scores;  // of the prompt
+    std::vector<double> embedding;   // the sum of the hidden states that it is made of
+    std::int64_t pooled = 0;         // tokens that it was made of so far, or passed over
     DraftLength draft_length;
     std::int64_t known = 0;  // pages that are known to the pool
     bool began = false;
@@ -141,7 +154,10 @@ class Engine : public EngineClient {
   bool take_adapters();
   void propose();
   void lose(const std::string& what);
-  void advance(Active& active, const Chunk& chunk, std::span<const float> logits);
+  void advance(Active& active, const Chunk& chunk, std::span<const float> logits,
+               std::span<const float> hidden_states);
+  void pool(Active& active, std::int64_t first, std::span<const float> hidden_states);
+  void embed(Active& active);
   bool draw(Active& active, std::span<const float> logits);
   void keep_pages(Active& active);
   void finish(Active& active, FinishReason reason, const std::string& error = {});

@@ -60,7 +60,21 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
   ComposeOptions& compose = serving.options;
   compose = inference_options(config);
   compose.enforce_memory = enforce_memory;
+<<<<<<< HEAD
   compose.decode = decode_options(options, device);
+=======
+  compose.decode = {.tokens = options.tokens,
+                    .sequences = options.sequences,
+                    .rows = options.rows > 0 ? options.rows : options.sequences,
+                    .length = options.length,
+                    .page_size = options.page_size,
+                    .pages = options.pages,
+                    .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device)),
+                    .hidden_states = options.hidden_states};
+  std::sort(compose.decode.tokens.begin(), compose.decode.tokens.end());
+  compose.decode.tokens.erase(std::unique(compose.decode.tokens.begin(), compose.decode.tokens.end()),
+                              compose.decode.tokens.end());
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
   if (!compose.decode.row_exact)
     serving.batch_dependence =
         options.batch_invariant ? "it was asked for"
@@ -112,6 +126,9 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
     program.rows = std::min(rows(), tokens);
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
+    program.hidden_states = prefix + "hidden_states";
+    if (options_.hidden_states)
+      hidden_size_ = serving.plan.persistent_types.at(program.hidden_states).dim(-1);
     for (const char* name :
          {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths", "sequence_ids",
           "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput, "source_sequence_ids",
@@ -123,6 +140,7 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
       program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
     program.written.resize(program.names.size());
   }
+<<<<<<< HEAD
   lora_slots_ = lora_slots_of(plan);
   // Caches and inputs start as zeros, whatever the device's memory held.
   std::set<std::string> zeros;
@@ -136,6 +154,20 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
   for (const std::string& name : zeros)
     session.write(name,
                   std::vector<std::byte>(static_cast<std::size_t>(plan.persistent_types.at(name).bytes())));
+=======
+  lora_slots_ = lora_slots_of(serving.plan);
+  session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
+  // Caches start as zeros, whatever the device's memory held.
+  std::set<std::string> parameters;
+  for (const NamedTensor& tensor : model_tensors(session_->plan())) parameters.insert(tensor.name);
+  std::vector<std::byte> zeros;  // one for all, as the pages of each new one would have to be cleared as well
+  for (const auto& [name, type] : session_->plan().persistent_types) {
+    if (parameters.count(name)) continue;
+    zeros.resize(std::max(zeros.size(), static_cast<std::size_t>(type.bytes())));
+    session_->write(name, std::span(zeros).first(static_cast<std::size_t>(type.bytes())));
+  }
+  write_parameters(*session_);
+>>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
 }
 
 void ModelRunner::write(Program& program, const std::vector<Ids>& inputs) {
@@ -189,14 +221,15 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
     table.resize(inputs[kLengths].size() * static_cast<std::size_t>(table_width_), 0);
   }
   const std::size_t wanted = inputs[kRows].size();
-  const ProgramKey key = program_of(static_cast<std::int64_t>(inputs[kTokens].size()));
+  const auto count = static_cast<std::int64_t>(inputs[kTokens].size());
+  const ProgramKey key = program_of(count);
   const std::int64_t tokens = key.chunk;
   Program& program = programs_.at(tokens);
   if (chunks.size() > static_cast<std::size_t>(options_.sequences) ||
       wanted > static_cast<std::size_t>(program.rows))
     throw Error("model runner", "a run must be within its options",
-                std::to_string(inputs[kTokens].size()) + " tokens of " + std::to_string(chunks.size()) +
-                    " sequences, " + std::to_string(wanted) + " logits");
+                std::to_string(count) + " tokens of " + std::to_string(chunks.size()) + " sequences, " +
+                    std::to_string(wanted) + " logits");
   const auto sequences = static_cast<std::size_t>(options_.sequences);
   inputs[kSourceStarts].resize(static_cast<std::size_t>(tokens) + 1);
   std::iota(inputs[kSourceStarts].begin(), inputs[kSourceStarts].end(), 0);
@@ -212,7 +245,7 @@ ModelRunner::Prepared ModelRunner::prepare(std::span<const Chunk> chunks) {
   inputs[kSequenceIds].resize(sequences, 0);
   inputs[kPageTable].resize(sequences * static_cast<std::size_t>(table_width_), 0);
   write(program, inputs);
-  return {key, &program, wanted};
+  return {key, &program, wanted, count};
 }
 
 void ModelRunner::encode(Sequence& sequence, std::span<const std::int32_t> source) {
@@ -238,8 +271,10 @@ std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {
 }
 
 std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
-  const auto [key, program, wanted] = prepare(chunks);
+  const auto [key, program, wanted, tokens] = prepare(chunks);
   session_->run(key);
+  last_program_ = program;
+  last_tokens_ = tokens;
   if (wanted == 0) {
     session_->wait();
     return {};
@@ -249,6 +284,12 @@ std::span<const float> ModelRunner::run(std::span<const Chunk> chunks) {
   const std::span<float> rows = std::span(logits_).first(wanted * width);
   session_->read_first(program->logits, std::as_writable_bytes(rows));
   return rows;
+}
+
+std::span<const float> ModelRunner::hidden_states() {
+  hidden_states_.resize(static_cast<std::size_t>(last_tokens_ * hidden_size_));
+  session_->read_first(last_program_->hidden_states, std::as_writable_bytes(std::span(hidden_states_)));
+  return hidden_states_;
 }
 
 }  // namespace meshloom::trainer

@@ -30,6 +30,7 @@ struct ModelRunnerOptions {
   // Whether logits have the same bits whatever shares a run; unset = where that costs little and the kernels can.
   std::optional<bool> batch_invariant = {};
   std::int64_t source = 0;  // of the longest source, in tokens; 0 = the model has no encoder
+  bool hidden_states = false;  // whether they can be read
 };
 
 // Whether programs are batch-invariant unless it is asked for otherwise: where that costs little.
@@ -85,6 +86,10 @@ class ModelRunner {
   // tokens, (rows, vocabulary), in the order of the chunks and of their tokens, until the next run. What it throws leaves the pages of
   // other sequences as they were, unless it is DeviceLost.
   std::span<const float> run(std::span<const Chunk> chunks);
+  // The hidden states of the last run's tokens, (tokens, hidden_size()), in the order of the chunks: what the model's head reads, behind
+  // the last norm, in f32. Until the next run. Needs ModelRunnerOptions::hidden_states.
+  std::span<const float> hidden_states();
+  std::int64_t hidden_size() const { return hidden_size_; }  // 0 = there are none to be read
   // Computes them likewise and returns the seconds of each call of the program that runs, by the device's clock. Throws Error where
   // the device has no timestamps.
   std::vector<double> time_calls(std::span<const Chunk> chunks);
@@ -130,7 +135,7 @@ class ModelRunner {
   };
   struct Program {
     std::int64_t rows = 0;
-    std::string logits;
+    std::string logits, hidden_states;
     std::vector<std::string> names;  // "" = the program has no such input
     std::vector<Ids> written;        // what the inputs hold
   };
@@ -138,7 +143,8 @@ class ModelRunner {
   struct Prepared {
     ProgramKey key;
     const Program* program;
-    std::size_t wanted;  // rows of logits
+    std::size_t wanted;   // rows of logits
+    std::int64_t tokens;  // without padding
   };
   Prepared prepare(std::span<const Chunk> chunks);
   void write(Program& program, const std::vector<Ids>& inputs);
@@ -150,7 +156,10 @@ class ModelRunner {
   std::string batch_dependence_;
   LoraSlotsOfPlan lora_slots_;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
-  std::vector<float> logits_;
+  std::vector<float> logits_, hidden_states_;
+  std::int64_t hidden_size_ = 0;
+  const Program* last_program_ = nullptr;  // that ran
+  std::int64_t last_tokens_ = 0;           // of it
   std::unique_ptr<Session> own_;
   Session* session_ = nullptr;
 };

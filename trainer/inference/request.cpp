@@ -19,5 +19,6 @@ std::string_view to_string(FinishReason reason) {
 }
 
 void RequestEvents::on_prompt(std::span<const TokenScore>) {}
+void RequestEvents::on_embedding(std::span<const float>) {}
 
 }  // namespace meshloom::trainer

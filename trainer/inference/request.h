@@ -27,6 +27,13 @@ enum class FinishReason : std::uint8_t {
 // "stop", "length", "cancelled", "deadline", "error".
 std::string_view to_string(FinishReason reason);
 
+// Which of a text's hidden states, behind the last norm, are its embedding.
+enum class Pooling : std::uint8_t {
+  none,  // there are no embeddings
+  last,  // that of the last token
+  mean   // the mean over all tokens, added in double in the order of the tokens
+};
+
 // A token and its log-probability by the model alone: the logarithm of the softmax of its logits, before temperature, penalties
 // and biases.
 struct TokenScore {
@@ -48,6 +55,8 @@ class RequestEvents {
   virtual ~RequestEvents() = default;
   // With Request::score_prompt, once before the first token: one score for each token of the prompt but the first.
   virtual void on_prompt(std::span<const TokenScore> scores);
+  // With Request::embed, once: the embedding, not normalised, of EngineClient::embedding_size() numbers.
+  virtual void on_embedding(std::span<const float> embedding);
   // An end token is reported too. Returns whether to go on.
   virtual bool on_token(const TokenScore& token) = 0;
   // The last call of a request.
@@ -57,12 +66,15 @@ class RequestEvents {
 struct Request {
   std::vector<std::int32_t> prompt;  // at least one token
   SamplerOptions sampler;
-  std::int64_t max_tokens = 16;  // 0 = only the prompt's scores
+  std::int64_t max_tokens = 16;  // 0 = only the prompt's scores, or its embedding
   std::vector<std::int32_t> end_tokens;
   std::shared_ptr<TokenConstraint>
       constraint;  // of this request alone; none = any token. Once it has ended, so has the text
   int top = 0;     // alternatives of each TokenScore
+  // Whether the log-probabilities of generated tokens are wanted, which take about as long as drawing; without, TokenScore::logprob is 0.
+  bool logprobs = true;
   bool score_prompt = false;
+  bool embed = false;   // the embedding of the prompt is wanted, and nothing else: max_tokens must be 0
   int priority = 0;     // smaller = earlier; equal ones by arrival
   std::string adapter;  // that the engine has loaded; "" = the model alone
   std::optional<std::chrono::steady_clock::time_point> deadline;
@@ -104,6 +116,8 @@ class EngineClient {
   virtual EngineCounters counters() const = 0;
   virtual std::int64_t max_length() const = 0;  // tokens of a prompt and what follows it, together
   virtual std::int64_t vocabulary() const = 0;
+  // Of an embedding; 0 = there are none.
+  virtual std::int64_t embedding_size() const { return 0; }
   // The names that Request::adapter can have besides "", in order.
   virtual std::vector<std::string> adapters() const { return {}; }
 };

@@ -170,6 +170,45 @@ std::vector<std::int32_t> tokens_of_text(const std::string& text, const std::str
   }
 }
 
+std::vector<std::vector<std::int32_t>> texts_of_request(RequestFields& fields, const std::string& name,
+                                                        std::int64_t most, const ServedModel& model,
+                                                        std::vector<std::string>* echoes) {
+  const RequestJson* value = fields.find(name);
+  constexpr const char* kForms = "must be text, a list of texts, a list of token ids or a list of such lists";
+  if (!value) refuse_field(name, kForms, "none");
+  std::vector<std::vector<std::int32_t>> texts;
+  const auto add_text = [&](const RequestJson& text, const std::string& field) {
+    texts.push_back(tokens_of_text(text.get<std::string>(), field, model));
+    if (echoes) echoes->push_back(text.get<std::string>());
+  };
+  const auto add_ids = [&](const RequestJson& list, const std::string& field) {
+    texts.push_back(checked_ids(list, field, model));
+    if (echoes) echoes->push_back(model.tokenizer->decode(texts.back()));
+  };
+  if (value->is_string()) {
+    add_text(*value, name);
+  } else if (!value->is_array() || value->empty()) {
+    refuse_field(name, kForms, shown_value(*value));
+  } else if ((*value)[0].is_number()) {
+    add_ids(*value, name);
+  } else {
+    if (static_cast<std::int64_t>(value->size()) > most)
+      refuse_field(name, fmt::format("must have at most {} texts", most), std::to_string(value->size()));
+    for (std::size_t i = 0; i < value->size(); ++i) {
+      const RequestJson& each = (*value)[i];
+      const std::string field = fmt::format("{}[{}]", name, i);
+      if (each.is_string() && (*value)[0].is_string())
+        add_text(each, field);
+      else if (each.is_array() && (*value)[0].is_array())
+        add_ids(each, field);
+      else
+        refuse_field(field, (*value)[0].is_string() ? "must be text" : "must be a list of token ids",
+                     shown_value(each));
+    }
+  }
+  return texts;
+}
+
 std::string adapter_of_request(RequestFields& fields, const ServedModel& model) {
   const auto name = fields.text("model");
   if (!name || *name == model.name) return {};
@@ -192,39 +231,8 @@ ApiRequest completion_request(const RequestJson& body, const ServedModel& model)
   if (const auto count = fields.integer("logprobs", 0, kAlternatives))
     request.logprobs = static_cast<int>(*count);
   fields.not_built("suffix", {""});
-  const RequestJson* prompt = fields.find("prompt");
-  constexpr const char* kForms = "must be text, a list of texts, a list of token ids or a list of such lists";
-  if (!prompt) refuse_field("prompt", kForms, "none");
-  const auto add_text = [&](const RequestJson& text, const std::string& field) {
-    request.prompts.push_back(tokens_of_text(text.get<std::string>(), field, model));
-    if (request.echo) request.echoes.push_back(text.get<std::string>());
-  };
-  const auto add_ids = [&](const RequestJson& list, const std::string& field) {
-    request.prompts.push_back(checked_ids(list, field, model));
-    if (request.echo) request.echoes.push_back(model.tokenizer->decode(request.prompts.back()));
-  };
-  if (prompt->is_string()) {
-    add_text(*prompt, "prompt");
-  } else if (!prompt->is_array() || prompt->empty()) {
-    refuse_field("prompt", kForms, shown_value(*prompt));
-  } else if ((*prompt)[0].is_number()) {
-    add_ids(*prompt, "prompt");
-  } else {
-    if (static_cast<std::int64_t>(prompt->size()) > kAllChoices)
-      refuse_field("prompt", fmt::format("must have at most {} texts", kAllChoices),
-                   std::to_string(prompt->size()));
-    for (std::size_t i = 0; i < prompt->size(); ++i) {
-      const RequestJson& each = (*prompt)[i];
-      const std::string field = fmt::format("prompt[{}]", i);
-      if (each.is_string() && (*prompt)[0].is_string())
-        add_text(each, field);
-      else if (each.is_array() && (*prompt)[0].is_array())
-        add_ids(each, field);
-      else
-        refuse_field(field, (*prompt)[0].is_string() ? "must be text" : "must be a list of token ids",
-                     shown_value(each));
-    }
-  }
+  request.prompts =
+      texts_of_request(fields, "prompt", kAllChoices, model, request.echo ? &request.echoes : nullptr);
   finish(fields, model, request, "prompt");
   return request;
 }

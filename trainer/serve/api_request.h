@@ -48,6 +48,11 @@ std::vector<std::int32_t> tokens_of_messages(RequestFields& fields, const Reques
 // The tokens of a text. Throws ApiError when it is surely longer than the model's length.
 std::vector<std::int32_t> tokens_of_text(const std::string& text, const std::string& field,
                                          const ServedModel& model);
+// The tokens of a field that is a text, a list of at most so many texts, a list of token ids or a list of such lists. `echoes` gets the
+// text of each.
+std::vector<std::vector<std::int32_t>> texts_of_request(RequestFields& fields, const std::string& name,
+                                                        std::int64_t most, const ServedModel& model,
+                                                        std::vector<std::string>* echoes = nullptr);
 // A list of ids below the vocabulary's size.
 std::vector<std::int32_t> checked_ids(const RequestJson& list, const std::string& field,
                                       const ServedModel& model);

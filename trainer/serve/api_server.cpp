@@ -8,6 +8,8 @@
 #include "trainer/io/json.h"
 #include "trainer/serve/api_error.h"
 #include "trainer/serve/api_request.h"
+#include "trainer/serve/embedding_batch.h"
+#include "trainer/serve/embedding_request.h"
 #include "trainer/serve/generation.h"
 #include "trainer/serve/request_grammar.h"
 #include "trainer/serve/tool_request.h"
@@ -66,6 +68,7 @@ class ApiServer::Impl {
         {"GET", kModels, &Impl::models},
         {"POST", "/v1/completions", &Impl::completions},
         {"POST", "/v1/chat/completions", &Impl::chat},
+        {"POST", "/v1/embeddings", &Impl::embeddings},
         {"POST", "/tokenize", &Impl::tokenize},
         {"POST", "/detokenize", &Impl::detokenize},
         {"POST", "/v1/load_lora_adapter", &Impl::load_adapter},
@@ -88,8 +91,6 @@ class ApiServer::Impl {
     }
     if (known)
       throw ApiError(405, fmt::format("{} does not answer {}", shown(request.path), shown(request.method)));
-    if (request.path == "/v1/embeddings")
-      throw ApiError(400, "/v1/embeddings is not built here", {}, "not_built");
     throw ApiError(404, "there is no route " + shown(request.path));
   }
 
@@ -229,11 +230,23 @@ class ApiServer::Impl {
   void chat(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
     generate(request, chat_request(parse_body(request.body), *model_), std::move(reply));
   }
-  void generate(const HttpRequest& request, ApiRequest asked, std::shared_ptr<HttpReply> reply) {
+  void embeddings(const HttpRequest& request, std::shared_ptr<HttpReply> reply) {
+    EmbeddingRequest asked = embedding_request(parse_body(request.body), *model_);
+    HttpResponse head = head_of(request, asked.ignored);
+    std::make_shared<EmbeddingBatch>(
+        std::move(asked), EmbeddingBatch::Dependencies{*model_, metrics_, http_.post(), options_.lost},
+        std::move(reply), std::move(head))
+        ->begin();
+  }
+  HttpResponse head_of(const HttpRequest& request, const std::vector<std::string>& ignored) {
     HttpResponse head;
-    note_ignored(asked.ignored, head);
+    note_ignored(ignored, head);
     if (const std::string* id = request.header("x-request-id"); id && id->size() <= 256)
       head.headers.emplace_back("x-request-id", *id);
+    return head;
+  }
+  void generate(const HttpRequest& request, ApiRequest asked, std::shared_ptr<HttpReply> reply) {
+    HttpResponse head = head_of(request, asked.ignored);
     std::make_shared<Generation>(
         std::move(asked), Generation::Dependencies{*model_, *texts_, metrics_, http_.post(), options_.lost},
         std::move(reply), std::move(head))

@@ -7,8 +7,8 @@
 #include <random>
 #include <utility>
 
-#include "hal/error.h"
 #include "trainer/inference/grammar/token_matcher.h"
+#include "trainer/serve/engine_error.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -79,19 +79,9 @@ void Generation::begin() {
   try {
     for (std::size_t prompt = 0; prompt < request_.prompts.size(); ++prompt)
       for (std::int64_t k = 0; k < request_.n; ++k) add_choice(prompt, k);
-  } catch (const EngineBusy& busy) {
+  } catch (const std::exception&) {
     abandon();
-    throw ApiError(429, fmt::format("the server is busy: {}", busy.what()), {}, "server_busy");
-  } catch (const UnknownAdapter& unknown) {  // unloaded since the request was read
-    abandon();
-    throw ApiError(404, unknown.what(), "model", "model_not_found");
-  } catch (const hal::DeviceLost& lost) {
-    abandon();
-    if (dependencies_.lost) dependencies_.lost(lost.what());
-    throw ApiError(503, lost.what(), {}, "device_lost");
-  } catch (const Error& error) {
-    abandon();
-    throw ApiError(400, error.what());
+    throw_as_api_error(dependencies_.lost);
   }
   reply_->when_gone([weak = weak_from_this()] {
     if (const auto self = weak.lock(); self && !self->over_) {
@@ -135,6 +125,7 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
   request.end_tokens = request_.ends;
   if (request_.grammar)
     request.constraint = std::make_shared<TokenMatcher>(request_.grammar, request_.ends, request_.chat);
+  request.logprobs = request_.logprobs.has_value();
   request.top = request_.logprobs.value_or(0);
   request.score_prompt = request_.echo && request_.logprobs;
   request.adapter = request_.adapter;
@@ -213,14 +204,9 @@ void Generation::finish(Choice& choice, FinishReason reason, const Usage& usage,
   if (over_ || choice.ended) return;
   choice.usage.cached_tokens = usage.cached_tokens;
   if (!choice.stream->stopped()) {
-    if (reason == FinishReason::error) {
-      dependencies_.metrics.finished("error");
-      return fail(ApiError(500, "the engine failed: " + error, {}, "engine_error"));
-    }
-    if (reason == FinishReason::cancelled || reason == FinishReason::deadline) {
-      dependencies_.metrics.finished("abort");
-      return fail(
-          ApiError(503, fmt::format("the request was ended: {}", to_string(reason)), {}, "request_ended"));
+    if (reason != FinishReason::stop && reason != FinishReason::length) {
+      dependencies_.metrics.finished(reason == FinishReason::error ? "error" : "abort");
+      return fail(error_of_end(reason, error));
     }
     if (request_.echo && !choice.echoed) echo(choice, {});
     text(choice, choice.stream->finish());

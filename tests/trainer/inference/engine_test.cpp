@@ -295,6 +295,21 @@ TEST(Engine, IsBatchInvariantWhereTheKernelsCan) {
   }
 }
 
+TEST(Engine, WritesTheSameWithoutLogprobs) {
+  TinyModel model;
+  trainer::Engine engine = model.engine({.max_length = kLongest});
+  Request request;
+  request.prompt = random_tokens(9, 4);
+  request.max_tokens = 12;
+  const auto with = send(engine, request);
+  request.logprobs = false;
+  const auto without = send(engine, request);
+  finish_all(engine);
+  EXPECT_EQ(with->ids(), without->ids());
+  EXPECT_LT(with->tokens.at(3).logprob, 0);
+  EXPECT_EQ(without->tokens.at(3).logprob, 0);
+}
+
 TEST(Engine, WritesWhatTheGeneratorWrites) {
   TinyModel model;
   const std::unique_ptr<hal::Device> device = inference_registry().open("cpu");

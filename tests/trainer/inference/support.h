@@ -58,6 +58,9 @@ class RecordedEvents : public trainer::RequestEvents {
   std::function<bool(std::int32_t)> each;
 
   void on_prompt(std::span<const trainer::TokenScore> scores) override;
+  void on_embedding(std::span<const float> numbers) override {
+    embedding.assign(numbers.begin(), numbers.end());
+  }
   bool on_token(const trainer::TokenScore& token) override;
   void on_finish(trainer::FinishReason reason, const trainer::Usage& usage,
                  const std::string& error) override;
@@ -68,6 +71,7 @@ class RecordedEvents : public trainer::RequestEvents {
 
   // To be read after the end.
   std::vector<trainer::TokenScore> prompt, tokens;
+  std::vector<float> embedding;
   int prompts = 0, ends = 0;  // calls
   trainer::Usage usage;
   std::string error;

@@ -49,7 +49,6 @@ TEST(Api, RoutesAndMethods) {
   EXPECT_EQ(answer.status, 405);
   EXPECT_EQ(answer.header("allow"), "POST");
   EXPECT_EQ(json_of(answer)["error"]["type"], "invalid_request_error");
-  EXPECT_THAT(server.post("/v1/embeddings", "{}").body, HasSubstr("not built"));
 }
 
 TEST(Api, ACompletion) {
@@ -73,6 +72,7 @@ TEST(Api, ACompletion) {
   EXPECT_EQ(request.sampler.temperature, 1);
   EXPECT_EQ(request.sampler.top_p, 1);
   EXPECT_EQ(request.sampler.seed, 7u);
+  EXPECT_FALSE(request.logprobs);
   EXPECT_THAT(request.end_tokens, ElementsAre(0));
 }
 
@@ -136,6 +136,7 @@ TEST(Api, LogprobsOfACompletion) {
   EXPECT_EQ(choice["text"], "abh\u00e9");
   EXPECT_EQ(choice["logprobs"]["tokens"], Json::parse(R"(["a","b","h","bytes:\\xc3","bytes:\\xa9"])"));
   EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::parse("[null,-1.0,-0.5,-0.5,-0.5]"));
+  EXPECT_TRUE(server.engine.requests().at(0).logprobs);
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][0], nullptr);
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][1], Json::parse(R"({"b":-1.0,"c":-2.0})"));
   EXPECT_EQ(choice["logprobs"]["text_offset"], Json::parse("[0,1,2,3,4]"));

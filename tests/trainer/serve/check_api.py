@@ -1,10 +1,12 @@
 """What OpenAI's own client gets of a server (scripts/check-serving api)."""
 import argparse
 import asyncio
+import base64
 import json
 import math
 import os
 import re
+import struct
 import subprocess
 import sys
 import tempfile
@@ -221,6 +223,39 @@ def chats(client, model):
             param="messages[0].content[0]")
 
 
+def embeddings(client, model):
+    def embed(given="In the beginning", **options):
+        return client.embeddings.create(model=model, input=given, **options)
+
+    plain = embed()
+    vector = plain.data[0].embedding
+    equal("a list of embeddings", (plain.object, plain.model, plain.data[0].object, plain.data[0].index), ("list", model, "embedding", 0))
+    check("numbers", len(vector) > 1 and all(isinstance(each, float) for each in vector), vector[:3])
+    check("of length 1", math.isclose(math.hypot(*vector), 1, rel_tol=1e-6), math.hypot(*vector))
+    equal("tokens of an input", (plain.usage.prompt_tokens, plain.usage.total_tokens), (len("In the beginning"),) * 2)
+    numbers = embed(encoding_format="float").data[0].embedding  # without it the client asks for base64
+    equal("float and base64", list(struct.pack(f"<{len(numbers)}f", *numbers)), list(struct.pack(f"<{len(vector)}f", *vector)))
+    text = embed(encoding_format="base64").data[0].embedding
+    equal("base64 as text", base64.b64decode(text), struct.pack(f"<{len(vector)}f", *vector))
+    ids = [ord(c) for c in "In the beginning"]
+    equal("token ids are embedded", embed(ids).data[0].embedding, vector)
+    both = embed(["And God", "In the beginning"])
+    equal("two inputs", ([each.index for each in both.data], both.data[1].embedding), ([0, 1], vector))
+    equal("lists of ids are embedded", [each.embedding for each in embed([ids, ids[:3]]).data][0], vector)
+    many = embed([f"Number {i}" for i in range(300)])
+    equal("300 inputs", [each.index for each in many.data], list(range(300)))
+    equal("one of 300 is as alone", many.data[7].embedding, embed("Number 7").data[0].embedding)
+    fewer = embed(dimensions=8).data[0].embedding
+    check("dimensions", len(fewer) == 8 and math.isclose(math.hypot(*fewer), 1, rel_tol=1e-6), fewer)
+    for name, given, options, param in [
+            ("no input", [], {}, "input"), ("an empty input", "", {}, "input"), ("an empty one of two", ["a", ""], {}, "input[1]"),
+            ("ids beyond the vocabulary", [5, 99999], {}, "input[1]"), ("an input that is too long", "a" * 5000, {}, "input"),
+            ("dimensions beyond", "a", {"dimensions": 99999}, "dimensions"), ("dimensions 0", "a", {"dimensions": 0}, "dimensions"),
+            ("an encoding that is not known", "a", {"encoding_format": "int8"}, "encoding_format")]:
+        refused(name, lambda: embed(given, **options), param=param)
+    refused("embeddings of another model", lambda: client.embeddings.create(model="other", input="a"), openai.NotFoundError, "model")
+
+
 def model_with_tools(program, folder):
     """A model whose chat template has tools, and writes calls as those of Hermes do."""
     os.makedirs(folder, exist_ok=True)
@@ -330,6 +365,7 @@ def main():
         model = os.path.basename(run)
         completions(client, model)
         chats(client, model)
+        embeddings(client, model)
         metrics = others(client, server.url, model)
         promtool = subprocess.run([options.promtool, "check", "metrics"], input=metrics, capture_output=True)
         equal("promtool check metrics", (promtool.returncode, promtool.stdout + promtool.stderr), (0, b""))
@@ -339,7 +375,7 @@ def main():
     tools(openai.OpenAI(base_url=server.url + "/v1", api_key="none", max_retries=0), os.path.basename(run))
     server.end()
     print(f"api: {done} checks with openai {openai.__version__}, {failed} fail")
-    return 1 if failed or done < 140 else 0
+    return 1 if failed or done < 160 else 0
 
 
 if __name__ == "__main__":

@@ -141,6 +141,18 @@ bool ScriptedEngine::step(Active& active, bool cancelled, const std::string& err
       events.on_prompt(scores);
     }
   }
+  if (request.embed) {
+    if (!error.empty()) return finish(FinishReason::error);
+    std::vector<float> embedding(static_cast<std::size_t>(embedding_size_));
+    embedding.at(0) = static_cast<float>(request.prompt.front());
+    if (embedding.size() > 1) embedding[1] = static_cast<float>(request.prompt.size());
+    events.on_embedding(embedding);
+    {
+      const std::lock_guard lock(mutex_);
+      if (room_ >= 0) ++room_;  // as in a queue
+    }
+    return finish(FinishReason::stop);
+  }
   if (active.written >= request.max_tokens) return finish(FinishReason::length);
   if (!error.empty() && active.written > 0) return finish(FinishReason::error);
   const auto at = static_cast<std::size_t>(active.written++);

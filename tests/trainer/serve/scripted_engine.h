@@ -1,6 +1,7 @@
 // An engine that writes what a test says, on a thread of its own, and a server before it.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <functional>
 #include <map>
@@ -27,6 +28,7 @@ class ScriptedEngine : public trainer::EngineClient {
   trainer::EngineCounters counters() const override;
   std::int64_t max_length() const override { return max_length_; }
   std::int64_t vocabulary() const override { return 256; }
+  std::int64_t embedding_size() const override { return embedding_size_; }
 
   // What is written, in bytes, before the end token 0; as long as it is set, each request writes its own number first.
   void say(std::string text);
@@ -35,6 +37,8 @@ class ScriptedEngine : public trainer::EngineClient {
   void lose_device();                   // submit() throws DeviceLost
   void busy_after(int requests);        // submit() throws EngineBusy
   void hold(bool held);                 // nothing is written meanwhile
+  // 3 to begin with. An embedding is the first token, the number of tokens, and zeros.
+  void set_embedding_size(std::int64_t size) { embedding_size_ = size; }
   std::vector<trainer::Request> requests() const;
   // Waits until so many requests have come, or were cancelled.
   void wait_for_requests(std::size_t count);
@@ -53,6 +57,7 @@ class ScriptedEngine : public trainer::EngineClient {
   bool step(Active& active, bool cancelled, const std::string& error);
 
   const std::int64_t max_length_;
+  std::atomic<std::int64_t> embedding_size_{3};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Active> submitted_;

@@ -27,12 +27,27 @@ def model_of(program, recipe, dtype, folder, suffix="", settings=()):
     return run
 
 
+def model_with_tokenizer(program, recipe):
+    """One in f32 whose tokenizer transformers has as well."""
+    file = os.path.abspath("tests/trainer/interop/tokenizers/smollm.json")
+    return model_of(program, recipe, "f32", "build/serving", "-smollm",
+                    ["model.vocab_size=420", f'input.tokenizer=TokenizerJson{{file="{file}" end_of_text="<|end|>"}}'])
+
+
+def exported(program, run):
+    """The run as a Hugging Face directory."""
+    folder = run + "-hf"
+    if not os.path.isdir(folder):
+        subprocess.run([program, "export", "--checkpoint", run, "--out", folder], check=True, stdout=subprocess.DEVNULL)
+    return folder
+
+
 class Server:
     """`meshloom serve` in the background."""
 
     def __init__(self, program, run, *options):
-        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", "--max-length", str(LENGTH),
-                                         *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        length = [] if "--max-length" in options else ["--max-length", str(LENGTH)]
+        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", *length, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         said = ""
         for line in self.process.stdout:
             said += line

@@ -117,7 +117,8 @@ void compute_in(DType dtype, layers::Traced& traced, const kernels::Catalog& cat
     if (!kept(donation.output)) donation.output = pass.leaving(donation.output);
   for (auto& [from, to] : traced.state_updates) to = pass.leaving(to);
   for (auto& [path, value] : traced.summaries) value = pass.leaving(value);
-  for (ValueId* id : {&traced.loss_sum, &traced.token_count, &traced.logits}) *id = pass.leaving(*id);
+  for (ValueId* id : {&traced.loss_sum, &traced.token_count, &traced.logits, &traced.hidden_states})
+    *id = pass.leaving(*id);
 }
 
 }  // namespace meshloom::trainer
