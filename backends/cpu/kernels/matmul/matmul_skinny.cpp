@@ -81,14 +81,18 @@ void OrderPairs([[maybe_unused]] float* a, [[maybe_unused]] std::int64_t rows,
 
 // out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS. Sums are vectors along
 // k, whose lanes are added at the end. B is of floats as Of tells. With FETCH B comes from memory: its cache lines are asked for ahead of
-// time, in the order of their addresses, which memory answers at twice the speed of as many streams as there are rows.
+// time. Where ROWS rows are short, that is in the order of addresses, which memory answers at twice the speed of ROWS streams; otherwise
+// behind the end of a row come those of the next ROWS rows.
 template <class Of, int M, int ROWS, bool FETCH>
 HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const typename Of::T* b,
                      std::int64_t b_row, float* out, std::int64_t stride) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t kAhead = 8192;  // bytes
-  [[maybe_unused]] const auto* fetched = reinterpret_cast<const std::byte*>(b) + kAhead;
+  constexpr std::int64_t kPrefetch = 8 * kLine<Of>;                       // elements of a row
+  constexpr std::int64_t kMostInOrder = 12 * 1024, kLeastAhead = 8 * 1024;  // bytes
+  const std::int64_t all_bytes = ROWS * b_row * static_cast<std::int64_t>(sizeof(typename Of::T));
+  [[maybe_unused]] const bool in_order = all_bytes <= kMostInOrder;
+  [[maybe_unused]] const auto* next = reinterpret_cast<const std::byte*>(b) + std::max(kLeastAhead, all_bytes);
   V sums[M][ROWS];
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
@@ -108,9 +112,16 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
   };
   for (; step + kLine<Of> <= k; step += kLine<Of>) {
     if constexpr (FETCH) {
+      if (in_order) {
 #pragma GCC unroll 8
-      for (int j = 0; j < ROWS; ++j) hwy::Prefetch(fetched + 64 * j);
-      fetched += 64 * ROWS;
+        for (int j = 0; j < ROWS; ++j) hwy::Prefetch(next + 64 * j);
+        next += 64 * ROWS;
+      } else {
+        const std::int64_t ahead = step + kPrefetch;
+        const auto* from = ahead < k ? b + ahead : b + ROWS * b_row + (ahead - k);
+#pragma GCC unroll 8
+        for (int j = 0; j < ROWS; ++j) hwy::Prefetch(from + j * b_row);
+      }
     }
     if constexpr (kInPairs<Of>) {
       const hn::RebindToUnsigned<D> du;
@@ -198,7 +209,13 @@ void DotRows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std
       for (; j + ROWS <= n; j += ROWS)
         DotAll<Of, ROWS, MOST>(rows, k, left, a_row, b + j * b_row, b_row, into + j, stride, i0 == 0);
     };
-    if (rows <= 2) columns.template operator()<4, 2>();
+    // One row after another the processor sees a single stream, and asks for it by itself better than we can. Narrower vectors would wait
+    // for the sum of the row instead.
+    if (rows == 1 && kManyRegisters)
+      for (; j < n; ++j)
+        Dots<Of, 1, 1, false>(k, left, a_row, b + j * b_row, b_row, into + j, stride);
+    else if (rows <= 2)
+      columns.template operator()<4, 2>();
     columns.template operator()<kRows, 4>();
     columns.template operator()<1, 4>();
   }
