@@ -56,7 +56,8 @@ def files_of(options, folder):
             kept = f"{folder}/{options.recipe}-{kind}-kept"
             if not os.path.isdir(kept):
                 run(options.program, "import", ggufs[kind], "--keep-quantized", "--out", kept)
-            ours[kind] = ["--config", next(pathlib.Path(kept).glob("step-*/config.txt")), "--set", "dtype=bf16"]
+            ours[kind] = ["--config", next(pathlib.Path(kept).glob("step-*/config.txt")), "--set", "dtype=bf16", "--set",
+                          f"model.decoder.positions.max_length={max(PROMPT, BATCH_CONTEXT, options.context)}"]
         elif kind != "f16":
             ours[kind] = [options.recipe, "--set", f"dtype={kind}"]
     return ggufs, ours
@@ -113,9 +114,9 @@ def main():
             for side, found in both.items():
                 for what, rate in found.items():
                     rates.setdefault((what, side, kind), []).append(rate)
-    if options.json:
-        with open(options.json, "w", encoding="utf-8") as out:
-            json.dump([[*key, values] for key, values in rates.items()], out)
+        if options.json:
+            with open(options.json, "w", encoding="utf-8") as out:
+                json.dump([[*key, values] for key, values in rates.items()], out)
     for (what, side, kind), values in sorted(rates.items()):
         if what != "share":
             print(f"      {what:6} {side:9} {kind:4} {statistics.median(values):8.1f} tokens/s ({min(values):.1f} to {max(values):.1f})")

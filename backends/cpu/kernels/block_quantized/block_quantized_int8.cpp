@@ -261,8 +261,8 @@ RowsFunction RowsOf(const kernels::block_quantized::Format& format) {
 
 // With products of four bytes a block is multiplied where it lies: unpacking it would cost more than a row of x repays.
 template <FormatId ID>
-constexpr bool kMultipliesInPlace =
-    kMultipliesBytes && kVectorRows == 16 && (ID == FormatId::q8_0 || ID == FormatId::q4_0);
+constexpr bool kMultipliesInPlace = kMultipliesBytes&& kVectorRows == 16 &&
+                                    (ID == FormatId::q8_0 || ID == FormatId::q4_0);
 
 #if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
 // Of four vectors v0 to v3 and each block of four lanes: the sums of the block of v0, of v1, v2 and v3.
@@ -281,7 +281,8 @@ HWY_INLINE Sums MultiplyBlocks(const std::uint8_t* from, std::int64_t row, const
   const DWords dw;
   const hn::Full128<std::uint32_t> d4;
   const hn::Full256<std::uint32_t> d8;
-  const auto words = [](const std::uint8_t* at) HWY_ATTR { return reinterpret_cast<const std::uint32_t*>(at); };
+  const auto words = [](const std::uint8_t* at)
+                         HWY_ATTR { return reinterpret_cast<const std::uint32_t*>(at); };
   if constexpr (ID == FormatId::q8_0) {
     const auto half = hn::LoadU(d8, x);
     const Sums right = hn::BitCast(d, hn::Combine(dw, half, half));
@@ -323,9 +324,9 @@ void MultiplyInPlace(const PanelProduct& p, const RoundedRow& x) {
   const bool fetch = p.row > 1024;
   for (std::int64_t r = 0; r < kPanelRows; r += kVectorRows) {
     const std::uint8_t* const rows = p.panel + r * p.row;
-    const std::uint8_t* const ahead =
-        !fetch                         ? nullptr
-        : r + kVectorRows < kPanelRows ? p.panel + (r + kVectorRows) * p.row : p.ahead;
+    const std::uint8_t* const ahead = !fetch                         ? nullptr
+                                      : r + kVectorRows < kPanelRows ? p.panel + (r + kVectorRows) * p.row
+                                                                     : p.ahead;
     Floats sum = hn::Zero(df);
     for (std::int64_t first = 0; first < blocks; first += kGroup) {
       const std::int64_t last = std::min(blocks, first + kGroup);
@@ -335,8 +336,8 @@ void MultiplyInPlace(const PanelProduct& p, const RoundedRow& x) {
       for (std::int64_t b = first; b < last; ++b) {
         if (ahead != nullptr) PrefetchRun(ahead + b * kVectorRows * bytes, kVectorRows * bytes);
         const Sums product = MultiplyBlocks<ID>(rows + b * bytes + 2, p.row, x.words + b * 8);
-        const Floats scale =
-            hn::PromoteTo(df, hn::Load(dh, reinterpret_cast<const hwy::float16_t*>(scales + (b - first) * kVectorRows)));
+        const Floats scale = hn::PromoteTo(
+            df, hn::Load(dh, reinterpret_cast<const hwy::float16_t*>(scales + (b - first) * kVectorRows)));
         sum = hn::MulAdd(hn::ConvertTo(df, hn::Add(product, hn::Set(d, x.corrections[b]))),
                          hn::Mul(scale, hn::Set(df, x.scales[b])), sum);
       }
@@ -353,8 +354,10 @@ void MultiplyPanel(const PanelProduct& p, const std::uint32_t* x) {
   const RoundedRow all = RoundedRow::at(const_cast<std::uint32_t*>(x), p.k);
 #if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
   if (p.rows == 1) {
-    if (kMultipliesInPlace<FormatId::q8_0> && p.format == FormatId::q8_0) return MultiplyInPlace<FormatId::q8_0>(p, all);
-    if (kMultipliesInPlace<FormatId::q4_0> && p.format == FormatId::q4_0) return MultiplyInPlace<FormatId::q4_0>(p, all);
+    if (kMultipliesInPlace<FormatId::q8_0> && p.format == FormatId::q8_0)
+      return MultiplyInPlace<FormatId::q8_0>(p, all);
+    if (kMultipliesInPlace<FormatId::q4_0> && p.format == FormatId::q4_0)
+      return MultiplyInPlace<FormatId::q4_0>(p, all);
   }
 #endif
   const PanelTile tile = TileAt(p.scratch);
