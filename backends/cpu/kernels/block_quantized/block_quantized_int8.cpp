@@ -331,8 +331,11 @@ void MultiplyInPlace(const PanelProduct& p, const RoundedRow& x) {
     for (std::int64_t first = 0; first < blocks; first += kGroup) {
       const std::int64_t last = std::min(blocks, first + kGroup);
       for (std::int64_t i = 0; i < kVectorRows; ++i)
-        for (std::int64_t b = first; b < last; ++b)
-          std::memcpy(scales + (b - first) * kVectorRows + i, rows + i * p.row + b * bytes, 2);
+        for (std::int64_t b = first; b < last; ++b) {
+          std::uint16_t scale;  // memcpy into the array would be checked as a call at run time
+          std::memcpy(&scale, rows + i * p.row + b * bytes, sizeof scale);
+          scales[(b - first) * kVectorRows + i] = scale;
+        }
       for (std::int64_t b = first; b < last; ++b) {
         if (ahead != nullptr) PrefetchRun(ahead + b * kVectorRows * bytes, kVectorRows * bytes);
         const Sums product = MultiplyBlocks<ID>(rows + b * bytes + 2, p.row, x.words + b * 8);
