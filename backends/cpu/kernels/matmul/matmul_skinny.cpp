@@ -309,8 +309,8 @@ void SkinnyOf(const SkinnyBlock& s, std::int64_t m, std::int64_t n, float* out, 
 
 void Skinny(const SkinnyBlock& s, std::int64_t m, std::int64_t n, float* out, std::int64_t stride) {
   if (s.pairs)
-    return DotRows<Bf16Pairs>(m, n, s.k / 2, s.a, s.a_row / 2, static_cast<const float*>(s.b), s.b_col / 2, out,
-                              stride);
+    return DotRows<Bf16Pairs>(m, n, s.k / 2, s.a, s.a_row / 2, static_cast<const float*>(s.b), s.b_col / 2,
+                              out, stride);
   switch (s.dtype) {
     case hal::DType::bf16:
       return SkinnyOf<Stored<hal::DType::bf16>>(s, m, n, out, stride);
