@@ -79,6 +79,7 @@ void run_decode(const trainer::TrainerConfig& config, const DecodeOptions& optio
   ModelRunner runner(config, sizes, device, catalog, [&](trainer::Session& session) {
     trainer::initialize(session, static_cast<std::uint64_t>(config.seed));
   });
+  report.read_bytes_per_second = device.info().profile.memory_bytes_per_second;
   report.batch_dependence = runner.batch_dependence();
   const double cached_token_bytes =
       static_cast<double>(runner.plan().cache_bytes.page) / kPageSize +
@@ -159,6 +160,7 @@ std::string to_json(const DecodeReport& report, const std::vector<std::string>& 
   json["recipe"] = report.recipe;
   json["batch_invariant"] = report.batch_dependence.empty();
   json["bytes_per_second"] = report.ceilings.bytes_per_second;
+  json["read_bytes_per_second"] = report.read_bytes_per_second;
   json["stopped"] = report.stopped;
   json["cases"] = Json::array();
   for (const DecodeCase& of : report.cases) {

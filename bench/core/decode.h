@@ -33,6 +33,7 @@ struct DecodeCase {
 struct DecodeReport {
   Header header;
   Ceilings ceilings;
+  double read_bytes_per_second = 0;  // as the device's profile has it
   std::string recipe, batch_dependence;
   std::vector<DecodeCase> cases;
   bool stopped = false;

@@ -195,11 +195,8 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
 }
 
 Traced trace_decode(const Config& model, const kernels::Catalog& catalog, const DecodeShape& shape) {
-<<<<<<< HEAD
-  const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype, source] = shape;
-=======
-  const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype, hidden_states] = shape;
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
+  const auto& [tokens, sequences, rows, length, page_size, pages, step_tokens, dtype, source, hidden_states] =
+      shape;
   for (const std::int64_t size : {tokens, sequences, rows, length, page_size, pages})
     if (size < 1)
       throw Error("step of inference", "all of its sizes must be at least 1", std::to_string(size));

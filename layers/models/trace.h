@@ -94,11 +94,8 @@ struct DecodeShape {
   std::int64_t page_size = 16, pages = 1;
   std::int64_t step_tokens = 0;  // new tokens of any program that shares the caches, at most; 0 = `tokens`
   kernels::DType dtype = kernels::DType::f32;  // of what caches keep, where they do not say it themselves
-<<<<<<< HEAD
   std::int64_t source = 0;                     // tokens of the longest source; 0 = the model has no encoder
-=======
   bool hidden_states = false;                  // whether those of all tokens are an output
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
 };
 
 // What the model computes of new tokens beside what its caches keep of earlier ones. The caches are inputs of Role::cache, each with

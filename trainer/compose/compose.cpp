@@ -209,11 +209,8 @@ class Composer {
                                 .pages = decode.pages,
                                 .step_tokens = *std::max_element(decode.tokens.begin(), decode.tokens.end()),
                                 .dtype = options_.dtype,
-<<<<<<< HEAD
-                                .source = decode.source};
-=======
+                                .source = decode.source,
                                 .hidden_states = decode.hidden_states};
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
       if (shape.pages == 0) shape.pages = shape.sequences * hal::ceil_div(shape.length, shape.page_size);
       all.push_back(layers::trace_decode(model_, catalog_, shape));
       layers::Traced& traced = all.back();

@@ -13,13 +13,9 @@
 //   apply       accumulation > 1: update; clears the sums.      lr -> metrics
 //   evaluate    loss only.                                      tokens, targets -> eval/metrics
 //   logits      where asked for.                                logits/tokens -> logits
-<<<<<<< HEAD
-//   decode      where asked for, for each number N of tokens.   decode/N/tokens, ... -> decode/N/logits, caches
-//   encode      with decode, for a model with an encoder.       encode/source, ... -> caches
-=======
 //   decode      where asked for, for each number N of tokens.   decode/N/tokens, ... -> decode/N/logits, caches;
 //               with DecodeOptions::hidden_states also decode/N/hidden_states
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
+//   encode      with decode, for a model with an encoder.       encode/source, ... -> caches
 // With the optimizer on the host there are always accumulate and apply, and apply runs there. The sums are in the host's
 // memory, so that a gradient takes memory of the device only until it was copied; with one micro-batch they are overwritten
 // and not added to. Plan::host has the rest: the parts of apply that run as soon as the device has passed a mark, and the
@@ -124,11 +120,8 @@ struct DecodeOptions {
   // Only variants that promise Variant::row_exact, so that a token's logits have the same bits in each of the programs, whatever
   // other tokens share a run. Throws NotRowExact for an op without such a variant.
   bool row_exact = false;
-<<<<<<< HEAD
   std::int64_t source = 0;  // tokens of the longest source; 0 = the model has no encoder
-=======
   bool hidden_states = false;  // what the head reads of all tokens is an output too
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
 };
 
 struct ComposeOptions {

@@ -87,9 +87,15 @@ Engine::Active::Active(RequestId id, Request taken, Pooling pooling) : request(s
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
                const kernels::Catalog& catalog, const StoredTensors& weights,
                std::unique_ptr<Speculator> speculator)
-<<<<<<< HEAD
     : Engine(config, options, ModelRunner(config, runner_options(options, config), device, catalog, weights),
              true, std::move(speculator)) {}
+
+Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
+               const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters,
+               std::unique_ptr<Speculator> speculator)
+    : Engine(config, options,
+             ModelRunner(config, runner_options(options, config), device, catalog, write_parameters), true,
+             std::move(speculator)) {}
 
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, Session& session,
                std::unique_ptr<Speculator> speculator)
@@ -98,23 +104,10 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, Sessio
 
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, ModelRunner runner,
                bool owns_parameters, std::unique_ptr<Speculator> speculator)
-=======
-    : Engine(
-          config, options, device, catalog, [&](Session& session) { load_parameters(weights, session); },
-          std::move(speculator)) {}
-
-Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
-               const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters,
-               std::unique_ptr<Speculator> speculator)
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
     : options_(resolved(options, config)),
       owns_parameters_(owns_parameters),
       max_length_(options_.max_length),
-<<<<<<< HEAD
       runner_(std::move(runner)),
-=======
-      runner_(config, runner_options(options_, config), device, catalog, write_parameters),
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
       no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone"
                                                    : ""),
       speculator_(std::move(speculator)),

@@ -44,11 +44,8 @@ struct EngineOptions {
   bool prefix_cache = true;                            // whether computed pages are found again
   std::int64_t draft_tokens = 0;                       // guessed for a sequence, at most; 0 = no speculation
   std::optional<bool> batch_invariant = {};            // unset = on the CPU, where its kernels can
-<<<<<<< HEAD
   std::int64_t checkpoint_step = 0;                    // of the first parameters, for the counters
-=======
   Pooling pooling = Pooling::none;                     // of embeddings
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
 };
 
 // What an engine of these options runs. Throws Error for invalid ones.
@@ -62,15 +59,13 @@ class Engine : public EngineClient {
   Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
          const kernels::Catalog& catalog, const StoredTensors& weights,
          std::unique_ptr<Speculator> speculator = nullptr);
-<<<<<<< HEAD
-  // Runs in a session whose plan has the programs of runner_options() (decode_options()), such as one that trains, on the parameters that it
-  // holds. The session must outlive the engine, which tells the speculator nothing of parameters that change.
-  Engine(const TrainerConfig& config, const EngineOptions& options, Session& session,
-=======
   // `write_parameters` writes them.
   Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
          const kernels::Catalog& catalog, const std::function<void(Session&)>& write_parameters,
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
+         std::unique_ptr<Speculator> speculator = nullptr);
+  // Runs in a session whose plan has the programs of runner_options() (decode_options()), such as one that trains, on the parameters that it
+  // holds. The session must outlive the engine, which tells the speculator nothing of parameters that change.
+  Engine(const TrainerConfig& config, const EngineOptions& options, Session& session,
          std::unique_ptr<Speculator> speculator = nullptr);
   // Ends what has not ended as cancelled. Nobody may step or call any more.
   ~Engine() override;

@@ -23,7 +23,8 @@ DecodeOptions decode_options(const ModelRunnerOptions& options, const hal::Devic
                        .page_size = options.page_size,
                        .pages = options.pages,
                        .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device)),
-                       .source = options.source};
+                       .source = options.source,
+                       .hidden_states = options.hidden_states};
   std::sort(decode.tokens.begin(), decode.tokens.end());
   decode.tokens.erase(std::unique(decode.tokens.begin(), decode.tokens.end()), decode.tokens.end());
   return decode;
@@ -60,21 +61,7 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
   ComposeOptions& compose = serving.options;
   compose = inference_options(config);
   compose.enforce_memory = enforce_memory;
-<<<<<<< HEAD
   compose.decode = decode_options(options, device);
-=======
-  compose.decode = {.tokens = options.tokens,
-                    .sequences = options.sequences,
-                    .rows = options.rows > 0 ? options.rows : options.sequences,
-                    .length = options.length,
-                    .page_size = options.page_size,
-                    .pages = options.pages,
-                    .row_exact = options.batch_invariant.value_or(is_batch_invariant_by_default(device)),
-                    .hidden_states = options.hidden_states};
-  std::sort(compose.decode.tokens.begin(), compose.decode.tokens.end());
-  compose.decode.tokens.erase(std::unique(compose.decode.tokens.begin(), compose.decode.tokens.end()),
-                              compose.decode.tokens.end());
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
   if (!compose.decode.row_exact)
     serving.batch_dependence =
         options.batch_invariant ? "it was asked for"
@@ -128,7 +115,7 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
     program.logits = prefix + "logits";
     program.hidden_states = prefix + "hidden_states";
     if (options_.hidden_states)
-      hidden_size_ = serving.plan.persistent_types.at(program.hidden_states).dim(-1);
+      hidden_size_ = plan.persistent_types.at(program.hidden_states).dim(-1);
     for (const char* name :
          {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths", "sequence_ids",
           "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput, "source_sequence_ids",
@@ -140,34 +127,22 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
       program.names.push_back(prefix + "sequence_slots/" + std::to_string(size));
     program.written.resize(program.names.size());
   }
-<<<<<<< HEAD
   lora_slots_ = lora_slots_of(plan);
   // Caches and inputs start as zeros, whatever the device's memory held.
-  std::set<std::string> zeros;
+  std::set<std::string> names;
   for (const auto& [key, planned] : plan.steps.programs) {
     if (key.step != Step::decode && key.step != Step::encode) continue;
     for (const kernels::ValueId id : planned.program.inputs)
       if (const kernels::Value& value = planned.program.value(id);
           value.role == kernels::Role::cache || value.role == kernels::Role::input)
-        zeros.insert(value.name);
+        names.insert(value.name);
   }
-  for (const std::string& name : zeros)
-    session.write(name,
-                  std::vector<std::byte>(static_cast<std::size_t>(plan.persistent_types.at(name).bytes())));
-=======
-  lora_slots_ = lora_slots_of(serving.plan);
-  session_ = std::make_unique<Session>(device, catalog, std::move(serving.plan));
-  // Caches start as zeros, whatever the device's memory held.
-  std::set<std::string> parameters;
-  for (const NamedTensor& tensor : model_tensors(session_->plan())) parameters.insert(tensor.name);
   std::vector<std::byte> zeros;  // one for all, as the pages of each new one would have to be cleared as well
-  for (const auto& [name, type] : session_->plan().persistent_types) {
-    if (parameters.count(name)) continue;
-    zeros.resize(std::max(zeros.size(), static_cast<std::size_t>(type.bytes())));
-    session_->write(name, std::span(zeros).first(static_cast<std::size_t>(type.bytes())));
+  for (const std::string& name : names) {
+    const auto bytes = static_cast<std::size_t>(plan.persistent_types.at(name).bytes());
+    zeros.resize(std::max(zeros.size(), bytes));
+    session.write(name, std::span(zeros).first(bytes));
   }
-  write_parameters(*session_);
->>>>>>> d94c1e5740d0be1e0842f6934d44223fce22c2b8
 }
 
 void ModelRunner::write(Program& program, const std::vector<Ids>& inputs) {

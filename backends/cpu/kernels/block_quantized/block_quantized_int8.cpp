@@ -257,11 +257,112 @@ RowsFunction RowsOf(const kernels::block_quantized::Format& format) {
                     : MultiplyRows<32, false, 0>;
 }
 
+// --- one row of x ------------------------------------------------------------------------------------------
+
+// With products of four bytes a block is multiplied where it lies: unpacking it would cost more than a row of x repays.
+template <FormatId ID>
+constexpr bool kMultipliesInPlace = kMultipliesBytes&& kVectorRows == 16 &&
+                                    (ID == FormatId::q8_0 || ID == FormatId::q4_0);
+
+#if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
+// Of four vectors v0 to v3 and each block of four lanes: the sums of the block of v0, of v1, v2 and v3.
+HWY_INLINE Sums SumsOfBlocks(Sums v0, Sums v1, Sums v2, Sums v3) {
+  const DSums d;
+  const auto pairs = [d](Sums x, Sums y) HWY_ATTR {
+    return hn::Add(hn::InterleaveLower(d, x, y), hn::InterleaveUpper(d, x, y));
+  };
+  return pairs(pairs(v0, v2), pairs(v1, v3));
+}
+
+// The exact sums of a block of 16 rows of W, which are `row` bytes apart, times 32 bytes of x.
+template <FormatId ID>
+HWY_INLINE Sums MultiplyBlocks(const std::uint8_t* from, std::int64_t row, const std::uint32_t* x) {
+  const DSums d;
+  const DWords dw;
+  const hn::Full128<std::uint32_t> d4;
+  const hn::Full256<std::uint32_t> d8;
+  const auto words = [](const std::uint8_t* at)
+                         HWY_ATTR { return reinterpret_cast<const std::uint32_t*>(at); };
+  if constexpr (ID == FormatId::q8_0) {
+    const auto half = hn::LoadU(d8, x);
+    const Sums right = hn::BitCast(d, hn::Combine(dw, half, half));
+    const Words flip = hn::Set(dw, 0x80808080u);
+    const auto product = [&](int r) HWY_ATTR {  // rows r and r + 8
+      const std::uint8_t* at = from + r * row;
+      const Words codes = hn::Combine(dw, hn::LoadU(d8, words(at + 8 * row)), hn::LoadU(d8, words(at)));
+      return MultiplyAddBytes(hn::BitCast(d, hn::Xor(codes, flip)), right, hn::Zero(d));
+    };
+    const Sums low = SumsOfBlocks(product(0), product(1), product(2), product(3)),
+               high = SumsOfBlocks(product(4), product(5), product(6), product(7));
+    const auto halves = [](Sums v) HWY_ATTR { return hn::Add(v, hn::SwapAdjacentBlocks(v)); };
+    return hn::OddEvenBlocks(halves(high), halves(low));
+  } else {
+    const Sums x0 = hn::BitCast(d, hn::LoadDup128(dw, x)), x1 = hn::BitCast(d, hn::LoadDup128(dw, x + 4));
+    const auto product = [&](int r) HWY_ATTR {  // rows r, r + 4, r + 8 and r + 12
+      const auto load = [&](std::int64_t i) HWY_ATTR { return hn::LoadU(d4, words(from + i * row)); };
+      const Words codes = RowsFrom<16>(load, r);
+      constexpr std::uint32_t kNibbles = 0x0f0f0f0fu;
+      return MultiplyAddBytes(hn::BitCast(d, Bits<4>(codes, kNibbles)), x1,
+                              MultiplyAddBytes(hn::BitCast(d, Bits<0>(codes, kNibbles)), x0, hn::Zero(d)));
+    };
+    return SumsOfBlocks(product(0), product(1), product(2), product(3));
+  }
+}
+
+// Writes the sums of one row of x, with the roundings of MultiplyTile.
+template <FormatId ID>
+void MultiplyInPlace(const PanelProduct& p, const RoundedRow& x) {
+  const auto& format = kernels::block_quantized::format_of(ID);
+  const DFloats df;
+  const DSums d;
+  const hn::Rebind<hwy::float16_t, DFloats> dh;
+  const std::int64_t bytes = format.bytes, blocks = p.k / 32;
+  constexpr std::int64_t kGroup = 64;  // blocks whose scales are brought together
+  HWY_ALIGN std::uint16_t scales[kGroup * kVectorRows];
+  // Reading the scales row by row is the one stream that the processor sees, and fetches by itself. Of long rows it sees too little before
+  // their blocks are multiplied: there the lines of the next 16 rows are asked for.
+  const bool fetch = p.row > 1024;
+  for (std::int64_t r = 0; r < kPanelRows; r += kVectorRows) {
+    const std::uint8_t* const rows = p.panel + r * p.row;
+    const std::uint8_t* const ahead = !fetch                         ? nullptr
+                                      : r + kVectorRows < kPanelRows ? p.panel + (r + kVectorRows) * p.row
+                                                                     : p.ahead;
+    Floats sum = hn::Zero(df);
+    for (std::int64_t first = 0; first < blocks; first += kGroup) {
+      const std::int64_t last = std::min(blocks, first + kGroup);
+      for (std::int64_t i = 0; i < kVectorRows; ++i)
+        for (std::int64_t b = first; b < last; ++b) {
+          std::uint16_t scale;  // memcpy into the array would be checked as a call at run time
+          std::memcpy(&scale, rows + i * p.row + b * bytes, sizeof scale);
+          scales[(b - first) * kVectorRows + i] = scale;
+        }
+      for (std::int64_t b = first; b < last; ++b) {
+        if (ahead != nullptr) PrefetchRun(ahead + b * kVectorRows * bytes, kVectorRows * bytes);
+        const Sums product = MultiplyBlocks<ID>(rows + b * bytes + 2, p.row, x.words + b * 8);
+        const Floats scale = hn::PromoteTo(
+            df, hn::Load(dh, reinterpret_cast<const hwy::float16_t*>(scales + (b - first) * kVectorRows)));
+        sum = hn::MulAdd(hn::ConvertTo(df, hn::Add(product, hn::Set(d, x.corrections[b]))),
+                         hn::Mul(scale, hn::Set(df, x.scales[b])), sum);
+      }
+    }
+    hn::Store(sum, df, p.sums + r);
+  }
+}
+#endif
+
 // Writes the sums of all rows of x, which stand one behind another from `x` on.
 void MultiplyPanel(const PanelProduct& p, const std::uint32_t* x) {
   const auto& format = kernels::block_quantized::format_of(p.format);
   const std::int64_t x_row = RoundedRow::size(p.k);
   const RoundedRow all = RoundedRow::at(const_cast<std::uint32_t*>(x), p.k);
+#if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
+  if (p.rows == 1) {
+    if (kMultipliesInPlace<FormatId::q8_0> && p.format == FormatId::q8_0)
+      return MultiplyInPlace<FormatId::q8_0>(p, all);
+    if (kMultipliesInPlace<FormatId::q4_0> && p.format == FormatId::q4_0)
+      return MultiplyInPlace<FormatId::q4_0>(p, all);
+  }
+#endif
   const PanelTile tile = TileAt(p.scratch);
   const RowsFunction multiply = RowsOf(format);
   std::fill_n(p.sums, p.rows * kPanelRows, 0.0f);

@@ -24,6 +24,22 @@ namespace hn = hwy::HWY_NAMESPACE;
 using D = hn::ScalableTag<float>;
 using V = hn::Vec<D>;
 
+// bf16 in pairs that stand for floats: an instruction multiplies both numbers of two pairs, exactly, and adds the products to a float.
+// Without it, pairs are not used (SkinnyBlock::pairs).
+struct Bf16Pairs : Stored<hal::DType::f32> {};
+
+template <class Of>
+HWY_INLINE V MultiplyAdd(V a, V b, V sum) {
+#if HWY_TARGET <= HWY_AVX3 && defined(__x86_64__)
+  if constexpr (std::is_same_v<Of, Bf16Pairs>) {
+    // Inline assembly, since the instruction set that this is compiled for does not include it.
+    __asm__("vdpbf16ps %2, %1, %0" : "+v"(sum.raw) : "v"(a.raw), "v"(b.raw));
+    return sum;
+  }
+#endif
+  return hn::MulAdd(a, b, sum);
+}
+
 // The first `count` floats at `from`, fewer than a vector, and zeros. A remainder goes through vectors too, as scalars are
 // multiplied and added with one rounding or two as the compiler likes, and a row's bits must not depend on M.
 template <class Of>
@@ -81,13 +97,19 @@ void OrderPairs([[maybe_unused]] float* a, [[maybe_unused]] std::int64_t rows,
 
 // out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS. Sums are vectors along
 // k, whose lanes are added at the end. B is of floats as Of tells. With FETCH B comes from memory: its cache lines are asked for ahead of
-// time, and behind the end of a row those of the next ROWS rows.
+// time. Where ROWS rows are short, that is in the order of addresses, which memory answers at twice the speed of ROWS streams; otherwise
+// behind the end of a row come those of the next ROWS rows.
 template <class Of, int M, int ROWS, bool FETCH>
 HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const typename Of::T* b,
                      std::int64_t b_row, float* out, std::int64_t stride) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t kPrefetch = 8 * kLine<Of>;  // elements
+  constexpr std::int64_t kPrefetch = 8 * kLine<Of>;                         // elements of a row
+  constexpr std::int64_t kMostInOrder = 12 * 1024, kLeastAhead = 8 * 1024;  // bytes
+  const std::int64_t all_bytes = ROWS * b_row * static_cast<std::int64_t>(sizeof(typename Of::T));
+  [[maybe_unused]] const bool in_order = all_bytes <= kMostInOrder;
+  [[maybe_unused]] const auto* next =
+      reinterpret_cast<const std::byte*>(b) + std::max(kLeastAhead, all_bytes);
   V sums[M][ROWS];
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
@@ -102,15 +124,21 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
     for (int i = 0; i < M; ++i) {
       const V left = hn::LoadU(d, a + i * a_row + at);
 #pragma GCC unroll 8
-      for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::MulAdd(left, right[j], sums[i][j]);
+      for (int j = 0; j < ROWS; ++j) sums[i][j] = MultiplyAdd<Of>(left, right[j], sums[i][j]);
     }
   };
   for (; step + kLine<Of> <= k; step += kLine<Of>) {
-    if (FETCH) {
-      const std::int64_t ahead = step + kPrefetch;
-      const auto* from = ahead < k ? b + ahead : b + ROWS * b_row + (ahead - k);
+    if constexpr (FETCH) {
+      if (in_order) {
 #pragma GCC unroll 8
-      for (int j = 0; j < ROWS; ++j) hwy::Prefetch(from + j * b_row);
+        for (int j = 0; j < ROWS; ++j) hwy::Prefetch(next + 64 * j);
+        next += 64 * ROWS;
+      } else {
+        const std::int64_t ahead = step + kPrefetch;
+        const auto* from = ahead < k ? b + ahead : b + ROWS * b_row + (ahead - k);
+#pragma GCC unroll 8
+        for (int j = 0; j < ROWS; ++j) hwy::Prefetch(from + j * b_row);
+      }
     }
     if constexpr (kInPairs<Of>) {
       const hn::RebindToUnsigned<D> du;
@@ -138,7 +166,7 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
     for (int i = 0; i < M; ++i) {
       const V left = LoadFirst<Stored<hal::DType::f32>>(d, a + i * a_row + step, count);
 #pragma GCC unroll 8
-      for (int j = 0; j < ROWS; ++j) sums[i][j] = hn::MulAdd(left, right[j], sums[i][j]);
+      for (int j = 0; j < ROWS; ++j) sums[i][j] = MultiplyAdd<Of>(left, right[j], sums[i][j]);
     }
   }
   float all[(M * ROWS + 3) / 4 * 4];
@@ -198,9 +226,11 @@ void DotRows(std::int64_t m, std::int64_t n, std::int64_t k, const float* a, std
       for (; j + ROWS <= n; j += ROWS)
         DotAll<Of, ROWS, MOST>(rows, k, left, a_row, b + j * b_row, b_row, into + j, stride, i0 == 0);
     };
-    if (rows == 1)
-      columns.template operator()<8, 1>();
-    else if (rows == 2)
+    // One row after another the processor sees a single stream, and asks for it by itself better than we can. Narrower vectors would wait
+    // for the sum of the row instead.
+    if (rows == 1 && kManyRegisters)
+      for (; j < n; ++j) Dots<Of, 1, 1, false>(k, left, a_row, b + j * b_row, b_row, into + j, stride);
+    else if (rows <= 2)
       columns.template operator()<4, 2>();
     columns.template operator()<kRows, 4>();
     columns.template operator()<1, 4>();
@@ -256,7 +286,7 @@ void SkinnyOf(const SkinnyBlock& s, std::int64_t m, std::int64_t n, float* out, 
   if (s.k == 0)
     for (std::int64_t i = 0; i < m; ++i) std::fill_n(out + i * stride, n, 0.0f);
   if (s.b_row == 1 && s.a_col == 1) {
-    OrderPairs<Of>(s.wide, m, s.k);
+    if (s.wide != nullptr) OrderPairs<Of>(s.wide, m, s.k);
     return DotRows<Of>(m, n, s.k, s.a, s.a_row, b, s.b_col, out, stride);
   }
   const auto run = [&]<int M>(std::int64_t i) {
@@ -278,6 +308,9 @@ void SkinnyOf(const SkinnyBlock& s, std::int64_t m, std::int64_t n, float* out, 
 }
 
 void Skinny(const SkinnyBlock& s, std::int64_t m, std::int64_t n, float* out, std::int64_t stride) {
+  if (s.pairs)
+    return DotRows<Bf16Pairs>(m, n, s.k / 2, s.a, s.a_row / 2, static_cast<const float*>(s.b), s.b_col / 2,
+                              out, stride);
   switch (s.dtype) {
     case hal::DType::bf16:
       return SkinnyOf<Stored<hal::DType::bf16>>(s, m, n, out, stride);
@@ -307,19 +340,23 @@ void run_matmul_skinny(const KernelArgs& args, std::uint32_t begin, std::uint32_
   const auto element = [](const float* first, hal::DType dtype, std::int64_t index) {
     return reinterpret_cast<const std::byte*>(first) + index * static_cast<std::int64_t>(hal::size_of(dtype));
   };
-  const bool narrow = work.dtype != hal::DType::f32;
+  const bool pairs = work.bf16_pairs() && !work.on_amx() && k % 2 == 0 && o.b_row == 1 && o.a_col == 1;
+  const bool narrow = work.dtype != hal::DType::f32 && !pairs;
+  const std::int64_t widest = round_up(std::int64_t{work.tile_n}, std::int64_t{16});
+  const auto [sums, wide] = thread_scratch({m * widest, narrow ? m * k : 0});
+  std::int64_t widened = -1;  // the batch whose A is in `wide`
   for (std::int64_t item = begin; item < end; ++item) {
     const std::int64_t batch = item / tiles_n, j0 = item % tiles_n * work.tile_n;
     const std::int64_t columns = std::min<std::int64_t>(work.tile_n, n - j0), stride = round_up(columns, 16);
-    const auto [sums, wide] = thread_scratch({m * stride, narrow ? m * k : 0});
-    const float* a = o.a + (narrow ? 0 : batch * m * k);
-    if (narrow) {
-      widen(element(o.a, work.dtype, batch * m * k), work.dtype, m * k, wide);
-      a = wide;
-    }
+    const float* a = narrow  ? wide
+                     : pairs ? reinterpret_cast<const float*>(element(o.a, work.dtype, batch * m * k))
+                             : o.a + batch * m * k;
+    const bool is_new = narrow && batch != widened;
+    if (is_new) widen(element(o.a, work.dtype, batch * m * k), work.dtype, m * k, wide);
+    widened = batch;
     HWY_DYNAMIC_DISPATCH(Skinny)
     ({a, element(o.b, work.dtype, batch * k * n + j0 * o.b_col), work.dtype, k, o.a_row, o.a_col, o.b_row,
-      o.b_col, narrow ? wide : nullptr},
+      o.b_col, is_new ? wide : nullptr, pairs},
      m, columns, sums, stride);
     const std::int64_t at = batch * m * n + j0;
     const Epilogue epilogue{work.activation, o.bias == nullptr ? nullptr : o.bias + j0,

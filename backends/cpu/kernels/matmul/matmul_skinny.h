@@ -13,7 +13,8 @@ struct SkinnyBlock {
   const void* b;
   hal::DType dtype;  // of B: f32, bf16 or f16
   std::int64_t k, a_row, a_col, b_row, b_col;
-  float* wide = nullptr;  // `a` where it is a copy, which the kernel may reorder
+  float* wide = nullptr;  // `a` where it is a copy that the kernel has not reordered yet
+  bool pairs = false;     // A and B are bf16 in rows of an even length, whose pairs the processor multiplies
 };
 
 }  // namespace meshloom::backends::cpu
