@@ -120,7 +120,7 @@ struct DecodeOptions {
   // Only variants that promise Variant::row_exact, so that a token's logits have the same bits in each of the programs, whatever
   // other tokens share a run. Throws NotRowExact for an op without such a variant.
   bool row_exact = false;
-  std::int64_t source = 0;  // tokens of the longest source; 0 = the model has no encoder
+  std::int64_t source = 0;     // tokens of the longest source; 0 = the model has no encoder
   bool hidden_states = false;  // what the head reads of all tokens is an output too
 };
 

@@ -114,8 +114,7 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
     const std::string prefix = "decode/" + std::to_string(tokens) + "/";
     program.logits = prefix + "logits";
     program.hidden_states = prefix + "hidden_states";
-    if (options_.hidden_states)
-      hidden_size_ = plan.persistent_types.at(program.hidden_states).dim(-1);
+    if (options_.hidden_states) hidden_size_ = plan.persistent_types.at(program.hidden_states).dim(-1);
     for (const char* name :
          {"tokens", "positions", "segments", "slots", "page_table", "query_starts", "lengths", "sequence_ids",
           "rows", layers::LoraSlots::kInput, layers::LoraSlots::kRowsInput, "source_sequence_ids",

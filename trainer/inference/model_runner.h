@@ -29,7 +29,7 @@ struct ModelRunnerOptions {
   std::int64_t pages = 1;               // of all sequences
   // Whether logits have the same bits whatever shares a run; unset = where that costs little and the kernels can.
   std::optional<bool> batch_invariant = {};
-  std::int64_t source = 0;  // of the longest source, in tokens; 0 = the model has no encoder
+  std::int64_t source = 0;     // of the longest source, in tokens; 0 = the model has no encoder
   bool hidden_states = false;  // whether they can be read
 };
 

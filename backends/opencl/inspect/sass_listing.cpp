@@ -22,7 +22,11 @@ constexpr int kNoScoreboard = 7;
 
 bool has(std::string_view name, std::string_view part) { return name.find(part) != std::string_view::npos; }
 
+// Ends a group of copies to workgroup memory, or arrives behind them.
+bool ends_copies(std::string_view name) { return starts_with_any(name, {"LDGDEPBAR", "LDGSTSBAR"}); }
+
 Unit unit_of(std::string_view name) {
+  if (ends_copies(name)) return Unit::wait;
   if (starts_with_any(name, {"LDSM", "LDS", "STS", "ATOMS"})) return Unit::local;
   if (starts_with_any(name, {"LDL", "STL"})) return Unit::scratch;
   if (starts_with_any(name, {"LDG", "STG", "LD.", "ST.", "ATOM", "RED.", "REDG"})) return Unit::device;
@@ -47,7 +51,7 @@ int access_bytes(std::string_view name) {
 }
 
 int load_bytes(std::string_view name) {
-  return name.starts_with("LD") && !name.starts_with("LDC") ? access_bytes(name) : 0;
+  return name.starts_with("LD") && !name.starts_with("LDC") && !ends_copies(name) ? access_bytes(name) : 0;
 }
 
 // Cycles of the local memory, at a quarter's share of its 128 bytes a cycle. In tiles of registers lanes read the same addresses,
@@ -106,6 +110,8 @@ void read_scoreboards(Instruction& one, std::uint64_t upper) {
 Instruction instruction(std::string_view code, double flops_per_cycle) {
   Instruction one;
   bool predicated = false;
+  // "@!PT LDS RZ, [RZ]" never runs; ptxas puts it in front of copies to workgroup memory.
+  if (code.starts_with("@!PT")) code = "NOP";
   if (code.starts_with('@')) {
     const std::size_t space = code.find_first_of(" \t");
     predicated = true;
