@@ -4,8 +4,10 @@
 #include <tuple>
 #include <vector>
 
-#include "backends/opencl/device/ptx.h"
 #include "tests/kernels/on_tensor_cores.h"
+#ifdef MESHLOOM_HAS_OPENCL
+#include "backends/opencl/device/ptx.h"
+#endif
 
 namespace meshloom::tests {
 namespace {
@@ -124,6 +126,7 @@ TEST_F(PtxWgmma, OtherDevicesAndOperandsAreRefused) {
       HasSubstr("of compute capability 9.0; this one is GeForce RTX 4090 with compute-capability=8.9"));
 }
 
+#ifdef MESHLOOM_HAS_OPENCL
 TEST(Ptx, CommentsForSm90aBecomeInstructions) {
   using backends::opencl::ptx_for_sm_90a;
   EXPECT_EQ(ptx_for_sm_90a(".version 9.0\n.target sm_90, texmode_independent\nret;\n"), std::nullopt);
@@ -134,6 +137,7 @@ TEST(Ptx, CommentsForSm90aBecomeInstructions) {
   EXPECT_EQ(ptx_for_sm_90a(".version 7.5\n.target sm_86\n//sm_90a x;"), ".version 8.0\n.target sm_90a\nx;");
   EXPECT_EQ(ptx_for_sm_90a("//sm_90a "), "");
 }
+#endif
 
 }  // namespace
 }  // namespace meshloom::tests
