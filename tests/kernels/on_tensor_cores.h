@@ -77,6 +77,19 @@ class OnTensorCores : public testing::Test {
     alone.add(*variant_);
     return kernels::SelfTest{hal::DiskCache("")}.run(device, alone);
   }
+  // A (m, k) B (k, n); transposes: 1 A is (k, m), 2 B is (n, k).
+  static kernels::Case product(std::int64_t m, std::int64_t n, std::int64_t k, int transposes,
+                               hal::DType dtype, const char* out = "f32") {
+    const bool trans_a = transposes & 1, trans_b = transposes & 2;
+    kernels::Case test{"product",
+                       {{dtype, trans_a ? kernels::Shape{k, m} : kernels::Shape{m, k}},
+                        {dtype, trans_b ? kernels::Shape{n, k} : kernels::Shape{k, n}}},
+                       {{"dtype", out}},
+                       false};
+    if (trans_a) test.attrs.set("trans_a", true);
+    if (trans_b) test.attrs.set("trans_b", true);
+    return test;
+  }
   // The case with 16-bit floats, if it does not have them.
   kernels::Case narrow(const kernels::Case& test, hal::DType dtype) const {
     return kernels::to_low_precision(contract(), test, dtype).value_or(test);

@@ -34,18 +34,6 @@ std::set<std::string> operands(const Pretender& device) {
 class PtxMma : public OnTensorCores {
  protected:
   PtxMma() : OnTensorCores("matmul") {}
-
-  static Case product(std::int64_t m, std::int64_t n, std::int64_t k, int transposes, DType dtype) {
-    const bool trans_a = transposes & 1, trans_b = transposes & 2;
-    Case test{"product",
-              {{dtype, trans_a ? kernels::Shape{k, m} : kernels::Shape{m, k}},
-               {dtype, trans_b ? kernels::Shape{n, k} : kernels::Shape{k, n}}},
-              {{"dtype", "f32"}},
-              false};
-    if (trans_a) test.attrs.set("trans_a", true);
-    if (trans_b) test.attrs.set("trans_b", true);
-    return test;
-  }
 };
 
 TEST_F(PtxMma, EqualsTheReference) {

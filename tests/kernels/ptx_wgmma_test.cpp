@@ -24,18 +24,6 @@ class PtxWgmma : public OnTensorCores {
  protected:
   PtxWgmma() : OnTensorCores("matmul", "ptx_wgmma") {}
 
-  static Case product(std::int64_t m, std::int64_t n, std::int64_t k, int transposes, DType dtype,
-                      const char* out = "f32") {
-    const bool trans_a = transposes & 1, trans_b = transposes & 2;
-    Case test{"product",
-              {{dtype, trans_a ? kernels::Shape{k, m} : kernels::Shape{m, k}},
-               {dtype, trans_b ? kernels::Shape{n, k} : kernels::Shape{k, n}}},
-              {{"dtype", out}},
-              false};
-    if (trans_a) test.attrs.set("trans_a", true);
-    if (trans_b) test.attrs.set("trans_b", true);
-    return test;
-  }
   // Calls whose rows are not multiples of eight elements are refused.
   void expect_right_or_refused(hal::Device& device, const Case& test, std::uint64_t seed) {
     const Outcome outcome = run(device, test, seed);
