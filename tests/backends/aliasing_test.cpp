@@ -183,6 +183,7 @@ TEST(Aliasing, ADispatchThatDoesNotSaySoIsRefused) {
                    "the label");
     list->finish();
     device->submit(*list);
+    device->wait();  // before the list is gone
   };
   EXPECT_THAT(tests::message_of(run),
               AllOf(HasSubstr("the label"), HasSubstr("fill_pattern"), HasSubstr("ALIASED_0")));

@@ -10,6 +10,7 @@
 #include "backends/opencl/device/status.h"
 #include "backends/simt/dialect/loader.h"
 #include "embedded_opencl_kernels.h"
+#include "hal/inspection.h"
 
 namespace meshloom::backends::opencl {
 namespace {
@@ -142,6 +143,13 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
                      "takes a pointer and an offset per binding, its constants and the grid, " +
                          std::to_string(wanted) + " arguments by its spec",
                      std::to_string(arguments));
+  // Not CL_KERNEL_WORK_GROUP_SIZE: kernels are compiled for their workgroup's size, and NVIDIA's driver runs some with more than it says.
+  const std::int64_t size = hal::invocations(spec.workgroup);
+  if (size > info.limits.max_workgroup)
+    throw hal::Error(
+        where,
+        "runs in workgroups of at most " + std::to_string(info.limits.max_workgroup) + " on " + info.name,
+        std::to_string(size));
   return executable;
 }
 
