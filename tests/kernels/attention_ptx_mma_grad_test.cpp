@@ -80,11 +80,8 @@ TEST_F(AttentionPtxMmaGrad, EqualsTheReference) {
 
 TEST_F(AttentionPtxMmaGrad, RandomCallsEqualTheReference) {
   const auto device = open();
-  const auto from = static_cast<std::uint64_t>(fuzz_from());
-  const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(4));
-  for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right_or_refused(
-        *device, narrow(contract().random_case({kernels::mix(i, 177)}), i % 2 ? DType::bf16 : DType::f16), i);
+  for_random_cases(4, 177,
+                   [&](const Case& test, std::uint64_t i) { expect_right_or_refused(*device, test, i); });
 }
 
 // Lengths that end tiles and warps early, groups of heads, in every tile.

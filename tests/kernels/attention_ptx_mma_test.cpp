@@ -67,11 +67,8 @@ TEST_F(AttentionPtxMma, EqualsTheReference) {
 
 TEST_F(AttentionPtxMma, RandomCallsEqualTheReference) {
   const auto device = open();
-  const auto from = static_cast<std::uint64_t>(fuzz_from());
-  const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
-  for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right_or_refused(
-        *device, narrow(contract().random_case({kernels::mix(i, 77)}), i % 2 ? DType::bf16 : DType::f16), i);
+  for_random_cases(8, 77,
+                   [&](const Case& test, std::uint64_t i) { expect_right_or_refused(*device, test, i); });
 }
 
 // Rows and keys that end with a tile, one before and one behind it, in every tile.

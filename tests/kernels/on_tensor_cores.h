@@ -90,6 +90,16 @@ class OnTensorCores : public testing::Test {
     if (trans_b) test.attrs.set("trans_b", true);
     return test;
   }
+  // Calls check(case, number) for random cases, in bf16 and f16 in turns; `count` where the environment does not say how many.
+  template <class Check>
+  void for_random_cases(int count, std::uint64_t seed, const Check& check) const {
+    const auto from = static_cast<std::uint64_t>(fuzz_from());
+    const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(count));
+    for (std::uint64_t i = from; i < from + rounds; ++i)
+      check(
+          narrow(contract().random_case({kernels::mix(i, seed)}), i % 2 ? hal::DType::bf16 : hal::DType::f16),
+          i);
+  }
   // The case with 16-bit floats, if it does not have them.
   kernels::Case narrow(const kernels::Case& test, hal::DType dtype) const {
     return kernels::to_low_precision(contract(), test, dtype).value_or(test);

@@ -46,11 +46,7 @@ TEST_F(PtxMma, EqualsTheReference) {
 
 TEST_F(PtxMma, RandomCallsEqualTheReference) {
   const auto device = open();
-  const auto from = static_cast<std::uint64_t>(fuzz_from());
-  const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
-  for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right(*device,
-                 narrow(contract().random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16), i);
+  for_random_cases(8, 99, [&](const Case& test, std::uint64_t i) { expect_right(*device, test, i); });
 }
 
 // Rows read sixteen bytes at a time and one by one, whichever way they lie, in every tile.

@@ -48,11 +48,8 @@ TEST_F(PtxWgmma, EqualsTheReference) {
 
 TEST_F(PtxWgmma, RandomCallsEqualTheReference) {
   const auto device = open();
-  const auto from = static_cast<std::uint64_t>(fuzz_from());
-  const auto rounds = static_cast<std::uint64_t>(fuzz_rounds(8));
-  for (std::uint64_t i = from; i < from + rounds; ++i)
-    expect_right_or_refused(
-        *device, narrow(contract().random_case({kernels::mix(i, 99)}), i % 2 ? DType::bf16 : DType::f16), i);
+  for_random_cases(8, 99,
+                   [&](const Case& test, std::uint64_t i) { expect_right_or_refused(*device, test, i); });
 }
 
 // Tiles that the matrix ends in, steps of K that it ends in, parts of K, either dtype of C, and rows of C that are no multiple of

@@ -2,13 +2,14 @@
 
 #include <algorithm>
 #include <cstddef>
+#include <cstdlib>
 
 namespace meshloom::backends::opencl {
 namespace {
 
 constexpr std::string_view kMark = "//sm_90a ", kTarget = ".target ", kVersion = ".version ";
-// The first version of PTX that has those instructions.
-constexpr std::string_view kMinVersion = "8.0";
+// The first version of PTX that has those instructions is 8.0.
+constexpr int kMinMajor = 8;
 
 bool starts_at(std::string_view text, std::size_t at, std::string_view word) {
   return text.substr(at, word.size()) == word;
@@ -17,16 +18,6 @@ bool starts_at(std::string_view text, std::size_t at, std::string_view word) {
 // The words of a directive's line end at a comma, a space or the line's end.
 std::size_t word_end(std::string_view text, std::size_t begin) {
   return std::min(text.find_first_of(", \t\r\n", begin), text.size());
-}
-
-bool is_older(std::string_view version) {
-  const auto number = [](std::string_view digits) {
-    int value = 0;
-    for (const char c : digits)
-      if (c >= '0' && c <= '9') value = value * 10 + (c - '0');
-    return value;
-  };
-  return number(version.substr(0, version.find('.'))) < number(kMinVersion.substr(0, kMinVersion.find('.')));
 }
 
 }  // namespace
@@ -44,8 +35,9 @@ std::optional<std::string> ptx_for_sm_90a(std::string_view ptx) {
       at = word_end(ptx, at + kTarget.size());
     } else if (line_begins && starts_at(ptx, at, kVersion)) {
       const std::size_t end = word_end(ptx, at + kVersion.size());
-      const std::string_view own = ptx.substr(at + kVersion.size(), end - at - kVersion.size());
-      out += std::string(kVersion) + std::string(is_older(own) ? kMinVersion : own);
+      const std::string own(ptx.substr(at + kVersion.size(), end - at - kVersion.size()));
+      out += std::string(kVersion) +
+             (std::atoi(own.c_str()) < kMinMajor ? std::to_string(kMinMajor) + ".0" : own);
       at = end;
     }
     if (at == ptx.size()) break;

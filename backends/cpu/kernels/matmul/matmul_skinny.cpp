@@ -104,12 +104,11 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
                      std::int64_t b_row, float* out, std::int64_t stride) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t kPrefetch = 8 * kLine<Of>;                         // elements of a row
-  constexpr std::int64_t kMostInOrder = 12 * 1024, kLeastAhead = 8 * 1024;  // bytes
+  constexpr std::int64_t kPrefetch = 8 * kLine<Of>;                      // elements of a row
+  constexpr std::int64_t kMaxInOrder = 12 * 1024, kMinAhead = 8 * 1024;  // bytes
   const std::int64_t all_bytes = ROWS * b_row * static_cast<std::int64_t>(sizeof(typename Of::T));
-  [[maybe_unused]] const bool in_order = all_bytes <= kMostInOrder;
-  [[maybe_unused]] const auto* next =
-      reinterpret_cast<const std::byte*>(b) + std::max(kLeastAhead, all_bytes);
+  [[maybe_unused]] const bool in_order = all_bytes <= kMaxInOrder;
+  [[maybe_unused]] const auto* next = reinterpret_cast<const std::byte*>(b) + std::max(kMinAhead, all_bytes);
   V sums[M][ROWS];
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)

@@ -11,6 +11,7 @@
 #include "matmul_bindings.inc"
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
+#include "k_steps.inc"
 #include "mma.inc"
 #include "store_patch.inc"
 #include "tile_order.inc"
@@ -91,8 +92,7 @@ FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, b
     const uint at_tile = MMA_ADDRESS(tiles) + 16u * (uint)((stage) * (CHUNKS_A + CHUNKS_B));                          \
     COPY_TILE(at_tile, from_a, chunks_a, !TRANS_A, BM, k_at)                                                          \
     COPY_TILE(at_tile + 16u * CHUNKS_A, from_b, chunks_b, TRANS_B, BN, k_at)                                          \
-    from_a += step_a;                                                                                                 \
-    from_b += step_b;                                                                                                 \
+    NEXT_STEP()                                                                                                       \
   }
 #define FETCH(k_at)                                                               \
   FETCH_TILE(next_a, a, !TRANS_A, WIDE_A, BM, m0, m, k_at, TRANS_A ? m : k)            \
@@ -145,10 +145,7 @@ KERNEL_BEGIN
   uint chunks_a[ITEMS(CHUNKS_A)], chunks_b[ITEMS(CHUNKS_B)];
   FIND_CHUNKS(chunks_a, !TRANS_A, BM, m0, m, TRANS_A ? m : k)
   FIND_CHUNKS(chunks_b, TRANS_B, BN, n0, n, TRANS_B ? k : n)
-  const ulong per_step_a = TRANS_A ? 2ul * (uint)m : 2ul, per_step_b = TRANS_B ? 2ul : 2ul * (uint)n;
-  const ulong step_a = BK * per_step_a, step_b = BK * per_step_b;
-  __global const char *from_a = (__global const char *)a + (ulong)k_first * per_step_a;
-  __global const char *from_b = (__global const char *)b + (ulong)k_first * per_step_b;
+  BEGIN_STEPS()
   UNROLL for (int s = 0; s < STAGES - 1; ++s) {
     if (k_first + s * BK < k_last) COPY_STAGE(s, k_first + s * BK)
     COPIES_END()

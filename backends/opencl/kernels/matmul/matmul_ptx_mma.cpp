@@ -48,13 +48,10 @@ std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 // Whether copies of 16 bytes that do not wait can bring the operands.
-bool rows_are_wide(const MatmulDims& d) {
-  return (d.trans_a ? d.m : d.k) % 8 == 0 && (d.trans_b ? d.k : d.n) % 8 == 0;
-}
-
 bool fits_async(const MatrixTile& tile, std::int64_t async, const MatmulDims& d,
                 const hal::DeviceInfo& target) {
-  return rows_are_wide(d) && shared_bytes(tile, async) <= target.limits.max_local_bytes;
+  return simt::has_wide_a(d) && simt::has_wide_b(d) &&
+         shared_bytes(tile, async) <= target.limits.max_local_bytes;
 }
 
 // "async": the number of tiles that such copies bring at a time; 0 = they come through registers.

@@ -6,6 +6,7 @@
 #include "matmul_bindings.inc"
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
+#include "k_steps.inc"
 #include "mma.inc"
 #include "wgmma.inc"
 #include "store_patch.inc"
@@ -53,17 +54,13 @@ typedef struct {
     const uint at_stage = tile_address + (uint)(stage) * (BYTES_A + BYTES_B);                  \
     COPY_TILE(at_stage, from_a, chunks_a, !TRANS_A, ROUNDS_A, k_at)                            \
     COPY_TILE(at_stage + BYTES_A, from_b, chunks_b, TRANS_B, ROUNDS_B, k_at)                   \
-    from_a += step_a;                                                                          \
-    from_b += step_b;                                                                          \
+    NEXT_STEP()                                                                                \
   }
 #define BEGIN_COPIES()                                                                         \
   uint chunks_a[ROUNDS_A], chunks_b[ROUNDS_B];                                                 \
   FIND_CHUNKS(chunks_a, !TRANS_A, ROUNDS_A, m0, m, TRANS_A ? m : k)                            \
   FIND_CHUNKS(chunks_b, TRANS_B, ROUNDS_B, n0, n, TRANS_B ? k : n)                             \
-  const ulong per_step_a = TRANS_A ? 2ul * (uint)m : 2ul, per_step_b = TRANS_B ? 2ul : 2ul * (uint)n; \
-  const ulong step_a = BK * per_step_a, step_b = BK * per_step_b;                              \
-  __global const char *from_a = (__global const char *)a + (ulong)k_first * per_step_a;        \
-  __global const char *from_b = (__global const char *)b + (ulong)k_first * per_step_b;
+  BEGIN_STEPS()
 #define MULTIPLY_STAGE(stage)                                                                               \
   {                                                                                                         \
     const uint at_a = tile_address + (uint)(stage) * (BYTES_A + BYTES_B) + (uint)(warpgroup * BLOCKS) * 8192u; \

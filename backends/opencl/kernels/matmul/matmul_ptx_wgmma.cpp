@@ -48,7 +48,7 @@ std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported_wgmma(target, call.inputs[0].dtype); !reason.empty()) return reason;
   if (std::string reason = simt::unsupported_size(call); !reason.empty()) return reason;
   const MatmulDims d = kernels::matmul_dims(call);
-  if ((d.trans_a ? d.m : d.k) % 8 == 0 && (d.trans_b ? d.k : d.n) % 8 == 0) return {};
+  if (simt::has_wide_a(d) && simt::has_wide_b(d)) return {};
   return "copies 16 bytes at a time: rows of A and B in memory must be multiples of 8 elements";
 }
 

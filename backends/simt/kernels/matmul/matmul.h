@@ -38,6 +38,10 @@ std::string unsupported_groups(const hal::DeviceInfo& target, std::array<std::in
 std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceInfo& target,
                                std::array<std::int64_t, 3> groups);
 
+// Whether rows of A, or of B, in device memory are multiples of eight elements.
+inline bool has_wide_a(const kernels::MatmulDims& d) { return (d.trans_a ? d.m : d.k) % 8 == 0; }
+inline bool has_wide_b(const kernels::MatmulDims& d) { return (d.trans_b ? d.k : d.n) % 8 == 0; }
+
 // What the tiles of matmul_gpu_tile are for, besides the sizes of a product.
 struct TileUse {
   std::int64_t more_per_column =

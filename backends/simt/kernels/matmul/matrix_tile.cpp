@@ -130,8 +130,7 @@ void launch_product(const kernels::EncodeArgs& args, const kernels::MatmulDims& 
   const std::vector<hal::Define> of_tile = tile.defines();
   own.defines.insert(own.defines.begin(), of_tile.begin(), of_tile.end());
   for (const hal::Define& item : {define("TRANS_A", dims.trans_a), define("TRANS_B", dims.trans_b),
-                                  define("WIDE_A", (dims.trans_a ? dims.m : dims.k) % 8 == 0),
-                                  define("WIDE_B", (dims.trans_b ? dims.k : dims.n) % 8 == 0)})
+                                  define("WIDE_A", has_wide_a(dims)), define("WIDE_B", has_wide_b(dims))})
     own.defines.push_back(item);
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(dims.m, dims.n, dims.g));
