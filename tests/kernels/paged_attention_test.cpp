@@ -152,7 +152,7 @@ class PagedBits : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(PagedBits, AreThoseOfTheQueryAlone) {
-  std::vector<Server> servers(4);
+  std::vector<Server> servers(5);
   servers[1].attrs.set("left", std::int64_t{70});
   servers[1].attrs.set("sink", true);
   servers[1].h = 2;
@@ -168,6 +168,13 @@ TEST_P(PagedBits, AreThoseOfTheQueryAlone) {
   servers[3].pool_type = DType::f16;
   servers[3].h = 8;
   servers[3].kv = 1;
+  // Values in place, by several vectors and by one.
+  servers[4].attrs.set("left", std::int64_t{70});
+  servers[4].h = 9;
+  servers[4].kv = 3;
+  servers[4].d = 32;
+  servers[4].dv = 80;
+  servers[4].pool_type = DType::bf16;
   each_variant([&](hal::Device& device, const kernels::Variant& variant) {
     for (std::size_t s = 0; s < servers.size(); ++s) {
       SCOPED_TRACE(fmt::format("{} on {}, server {}", variant.name, device.info().id, s));

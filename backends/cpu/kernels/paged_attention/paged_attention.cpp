@@ -1,12 +1,15 @@
 // Attention over the pages of a cache. Keys come in tiles of kTile positions, counted from key 0 of their sequence, so that a query's
 // output has bits that depend on the query and the keys that it sees alone: not on the queries beside it, nor on the size of a page.
 // In f32 they are those of flash_attention's host_tile.
-// The rows of a tile's products are the queries of a block, each with the heads of its group.
+// The rows of a tile's products are the queries of a block, each with the heads of its group. An item goes through several kv heads tile
+// by tile, whose keys lie side by side: a processor reads whole lines behind one another several times faster than parts of rows.
 #include "kernels/paged_attention/paged_attention.h"
 
 #include <algorithm>
+#include <array>
 #include <cstring>
 #include <limits>
+#include <optional>
 #include <utility>
 #include <vector>
 
@@ -16,6 +19,8 @@
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/flash_attention/flash_attention_vector.h"
 #include "backends/cpu/kernels/ops.h"
+#include "backends/cpu/kernels/paged_attention/few_rows.h"
+#include "backends/cpu/kernels/paged_attention/row_prefetch.h"
 #include "backends/cpu/kernels/quantized/dequantize_nf4.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -65,14 +70,20 @@ constexpr float kInfinity = std::numeric_limits<float>::infinity();
 constexpr std::int64_t kTile = kKeyTile;
 constexpr std::int64_t kRows = 96;  // queries times heads of a block, which stay in cache with a tile
 
+std::int64_t block_queries(const PagedAttentionDims& dims) {
+  return std::max<std::int64_t>(1, kRows / dims.group());
+}
+
 // What a dispatch's constants say.
 struct PagedWork {
   PagedAttentionDims dims;
   hal::DType q;
-  int o;  // binding
+  std::int64_t kv_heads;  // of an item, at most
+  int o;                  // binding
 
-  std::int64_t block() const { return std::max<std::int64_t>(1, kRows / dims.group()); }  // queries
-  // At most so many blocks have queries, whatever query_starts holds; kv heads are items of their own.
+  std::int64_t block() const { return block_queries(dims); }
+  std::int64_t parts() const { return hal::ceil_div(dims.kv, kv_heads); }
+  // At most so many blocks have queries, whatever query_starts holds; parts of the kv heads are items of their own.
   std::int64_t blocks() const { return dims.r + dims.n / block(); }
 };
 
@@ -85,7 +96,7 @@ Constants to_constants(const PagedWork& work) {
     constants.integer(value);
   constants.real(work.dims.scale).real(work.dims.soft_cap).dtype(work.q).dtype(work.dims.pool);
   constants.word(work.dims.ring ? 1 : 0);
-  return constants.integer(work.o);
+  return constants.integer(work.kv_heads).integer(work.o);
 }
 
 PagedWork from_constants(const KernelArgs& args) {
@@ -100,11 +111,26 @@ PagedWork from_constants(const KernelArgs& args) {
   work.q = in.dtype();
   d.pool = in.dtype();
   d.ring = in.word() != 0;
+  work.kv_heads = in.integer();
   work.o = static_cast<int>(in.integer());
   return work;
 }
 
-// The rows of a pool for one kv head, wherever their pages lie.
+// A block of queries of one sequence and the kv heads of an item: queries [first, first + count) of those that begin at query `begin`.
+struct PagedBlock {
+  std::int64_t r, kv, kv_heads, begin, first, count;
+  AttentionMask mask;
+
+  Range seen() const { return mask.keys(first, first + count); }
+  // The keys that are seen of the tile from k0 on; empty behind the last one.
+  Range tile(std::int64_t k0) const {
+    const Range keys = seen();
+    return {std::max(k0, keys.begin), std::min(k0 + kTile, keys.end)};
+  }
+  std::int64_t first_tile() const { return seen().begin / kTile * kTile; }
+};
+
+// The rows of a pool, wherever their pages lie.
 class Pool {
  public:
   Pool(const PagedWork& work, const KernelArgs& args, std::size_t binding, int scales, std::int64_t features)
@@ -113,11 +139,9 @@ class Pool {
         scales_(scales < 0 ? nullptr : args.at<const float>(static_cast<std::size_t>(scales))),
         table_(args.at<const std::int32_t>(PagedAttentionDims::kPageTable)),
         features_(features),
-        row_bytes_(dims_.stored(features) * static_cast<std::int64_t>(hal::size_of(dims_.pool))) {}
+        row_bytes_(dims_.stored(features) * static_cast<std::int64_t>(hal::size_of(dims_.pool))),
+        prefetch_(dims_, table_, data_, row_bytes_) {}
 
-  std::int64_t stride() const {
-    return dims_.kv * features_;
-  }  // features from one key to the next within a page
   // Calls f(key, count, row of the first) for the keys of [keys.begin, keys.end) page by page.
   template <typename F>
   void each_run(std::int64_t r, std::int64_t kv, Range keys, F f) const {
@@ -128,15 +152,18 @@ class Pool {
     }
   }
   // Rows of f32, `into_stride` floats apart; `into` is the place of keys.begin.
-  void gather(std::int64_t r, std::int64_t kv, Range keys, float* into, std::int64_t into_stride) const {
+  void gather(std::int64_t r, std::int64_t kv, Range keys, float* into, std::int64_t into_stride) {
     each_run(r, kv, keys, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
-      for (std::int64_t i = 0; i < count; ++i)
+      for (std::int64_t i = 0; i < count; ++i) {
+        prefetch_.next();
         load(first + i * dims_.kv, into + (j + i - keys.begin) * into_stride);
+      }
     });
   }
-  const float* floats(std::int64_t row) const {
-    return reinterpret_cast<const float*>(data_) + row * features_;
-  }
+
+  const std::byte* row(std::int64_t row) const { return data_ + row * row_bytes_; }
+  std::int64_t row_bytes() const { return row_bytes_; }
+  RowPrefetch& prefetch() { return prefetch_; }
 
  private:
   void load(std::int64_t row, float* into) const {
@@ -164,10 +191,10 @@ class Pool {
   const float* scales_;
   const std::int32_t* table_;
   std::int64_t features_, row_bytes_;
+  RowPrefetch prefetch_;
 };
 
-// One block of queries of one kv head's group. Rows are the heads of the first query, then those of the second, and so on, so that
-// the rows that see a tile are the last ones.
+// Rows are the heads of the first query, then those of the second, and so on, so that the rows that see a tile are the last ones.
 class PagedTile {
  public:
   PagedTile(const PagedWork& work, const KernelArgs& args)
@@ -175,34 +202,59 @@ class PagedTile {
         args_(args),
         keys_(work, args, PagedAttentionDims::kKPool, work.dims.k_scales, work.dims.d),
         values_(work, args, PagedAttentionDims::kVPool, work.dims.v_scales, work.dims.dv),
-        depth_(hal::round_up(work.dims.dv, micro_tile().columns)) {
-    const std::int64_t rows = work.block() * work.dims.group(), d = work.dims.d;
+        depth_(hal::round_up(work.dims.dv, micro_tile().columns)),
+        rows_(work.block() * work.dims.group()) {
+    const std::int64_t d = work.dims.d, all = work.kv_heads * rows_;
     const auto [queries, dense, transposed, values, scores, sums, row_max, row_sum, rescale] = thread_scratch(
-        {rows * d, kTile * d, d * kTile, kTile * depth_, rows * kTile, rows * depth_, rows, rows, rows});
-    queries_ = queries, dense_ = dense, transposed_ = transposed, tile_ = values, scores_ = scores,
-    sums_ = sums, row_max_ = row_max, row_sum_ = row_sum, rescale_ = rescale;
+        {all * d, kTile * d, d * kTile, kTile * depth_, rows_ * kTile, all * depth_, all, all, rows_});
+    all_queries_ = queries, dense_ = dense, transposed_ = transposed, tile_ = values, scores_ = scores,
+    all_sums_ = sums, all_max_ = row_max, all_sum_ = row_sum, rescale_ = rescale;
     std::fill_n(tile_, kTile * depth_, 0.0f);
     std::fill_n(transposed_, d * kTile, 0.0f);
   }
 
-  // Queries [first, first + count) of those of sequence r, which begin at query `begin`.
-  void run(std::int64_t r, std::int64_t kv, const AttentionMask& mask, std::int64_t begin, std::int64_t first,
-           std::int64_t count) {
-    r_ = r, kv_ = kv, mask_ = mask, first_ = first, count_ = count;
-    load(begin + first);
-    const Range seen = mask.keys(first, first + count);
-    for (std::int64_t k0 = seen.begin / kTile * kTile; k0 < seen.end; k0 += kTile)
-      tile(k0, {std::max(k0, seen.begin), std::min(k0 + kTile, seen.end)});
-    store(begin + first);
+  // `next` is what this thread runs after it, or nullptr.
+  void run(const PagedBlock& block, const PagedBlock* next) {
+    block_ = block;
+    for (std::int64_t i = 0; i < block.kv_heads; ++i) {
+      select(i);
+      load(block.begin + block.first);
+    }
+    for (std::int64_t k0 = block.first_tile(); k0 < block.seen().end; k0 += kTile) {
+      if (k0 + kTile < block.seen().end)
+        read_later(block, block.tile(k0 + kTile));
+      else if (next)
+        read_later(*next, next->tile(next->first_tile()));
+      for (std::int64_t i = 0; i < block.kv_heads; ++i) {
+        select(i);
+        tile(k0, block.tile(k0));
+      }
+    }
+    for (std::int64_t i = 0; i < block.kv_heads; ++i) {
+      select(i);
+      store(block.begin + block.first);
+    }
   }
 
  private:
   std::int64_t group() const { return work_.dims.group(); }
 
+  void read_later(const PagedBlock& block, Range keys) {
+    for (Pool* pool : {&keys_, &values_}) pool->prefetch().set(block.r, block.kv, block.kv_heads, keys);
+  }
+
+  // What follows is of the item's kv head `i`.
+  void select(std::int64_t i) {
+    const std::int64_t row = i * rows_;
+    kv_ = block_.kv + i;
+    queries_ = all_queries_ + row * work_.dims.d, sums_ = all_sums_ + row * depth_;
+    row_max_ = all_max_ + row, row_sum_ = all_sum_ + row;
+  }
+
   void load(std::int64_t query) {
     const PagedAttentionDims& d = work_.dims;
-    const std::int64_t row = group() * d.d, rows = count_ * group();
-    for (std::int64_t i = 0; i < count_; ++i) {
+    const std::int64_t row = group() * d.d, rows = block_.count * group();
+    for (std::int64_t i = 0; i < block_.count; ++i) {
       const std::int64_t at = ((query + i) * d.h + kv_ * group()) * d.d;
       widen(args_.at<const std::byte>(PagedAttentionDims::kQ) +
                 at * static_cast<std::int64_t>(hal::size_of(work_.q)),
@@ -217,47 +269,67 @@ class PagedTile {
     std::fill_n(sums_, rows * depth_, 0.0f);
   }
 
+  static constexpr std::int64_t kWhole = 16;  // rows of keys that are transposed at a time
+
+  // Whether keys are transposed as words of two bf16 (few_rows.h).
+  bool transposes_pairs() const {
+    return work_.dims.pool == hal::DType::bf16 && work_.dims.d % 2 == 0 && work_.dims.page % kWhole == 0;
+  }
+
   // The keys of [shown.begin, shown.end) as columns of the tile from k0 on.
-  void load_keys(std::int64_t k0, Range shown) {
+  void load_keys(std::int64_t k0, Range shown, bool pairs) {
     const std::int64_t d = work_.dims.d;
-    constexpr std::int64_t kWhole = 16;  // rows that are transposed at a time
-    if (work_.dims.pool == hal::DType::f32 && work_.dims.page % kWhole == 0) {
-      keys_.each_run(r_, kv_, shown, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
-        transpose(keys_.floats(first), keys_.stride(), count, d, transposed_ + (j - k0), kTile);
+    if (pairs || (work_.dims.pool == hal::DType::f32 && work_.dims.page % kWhole == 0)) {
+      constexpr auto kWord = static_cast<std::int64_t>(sizeof(float));
+      const std::int64_t words = keys_.row_bytes() / kWord;
+      keys_.each_run(block_.r, kv_, shown, [&](std::int64_t j, std::int64_t count, std::int64_t first) {
+        for (std::int64_t i = 0; i < count; i += kWhole) {
+          const std::int64_t rows = std::min(kWhole, count - i);
+          for (std::int64_t row = 0; row < rows; ++row) keys_.prefetch().next();
+          transpose(reinterpret_cast<const float*>(keys_.row(first + i * work_.dims.kv)), work_.dims.kv * words,
+                    rows, words, transposed_ + (j + i - k0), kTile);
+        }
       });
       return;
     }
-    keys_.gather(r_, kv_, shown, dense_, d);
+    keys_.gather(block_.r, kv_, shown, dense_, d);
     transpose(dense_, d, shown.end - shown.begin, d, transposed_ + (shown.begin - k0), kTile);
   }
 
   // Rows of values that nobody sees are zeros: what lies there may be anything, and 0 times that be no number.
   void load_values(std::int64_t k0, Range shown) {
     std::fill_n(tile_, (shown.begin - k0) * depth_, 0.0f);
-    values_.gather(r_, kv_, shown, tile_ + (shown.begin - k0) * depth_, depth_);
+    values_.gather(block_.r, kv_, shown, tile_ + (shown.begin - k0) * depth_, depth_);
     std::fill_n(tile_ + (shown.end - k0) * depth_, (k0 + kTile - shown.end) * depth_, 0.0f);
   }
 
   void tile(std::int64_t k0, Range shown) {
     const PagedAttentionDims& d = work_.dims;
-    load_keys(k0, shown);
-    load_values(k0, shown);
+    const bool few = block_.count * group() <= kFewRows, pairs = few && transposes_pairs(),
+               values_in_place = few && has_few_row_sums(d.dv, d.pool);
+    load_keys(k0, shown, pairs);
+    if (!values_in_place) load_values(k0, shown);
     // Queries in front of the tile see nothing of it, and those whose window has passed it.
-    const std::int64_t skip = std::max<std::int64_t>(0, mask_.queries(k0).begin - first_),
-                       queries = std::min(count_, mask_.queries(shown.end - 1).end - first_) - skip,
+    const AttentionMask& mask = block_.mask;
+    const std::int64_t first = block_.first;
+    const std::int64_t skip = std::max<std::int64_t>(0, mask.queries(k0).begin - first),
+                       queries = std::min(block_.count, mask.queries(shown.end - 1).end - first) - skip,
                        row = skip * group(), rows = queries * group();
     if (queries <= 0) return;
     float* scores = scores_ + row * kTile;
-    micro_gemm(rows, kTile, d.d, plain_a(queries_ + row * d.d, d.d, 1), plain_b(transposed_, kTile), scores,
-               kTile, false);
+    if (few)
+      few_row_scores(rows, d.d, queries_ + row * d.d, transposed_, pairs, scores);
+    else
+      micro_gemm(rows, kTile, d.d, plain_a(queries_ + row * d.d, d.d, 1), plain_b(transposed_, kTile), scores,
+                 kTile, false);
     if (d.soft_cap > 0) cap_scores(scores, nullptr, rows, kTile, kTile, static_cast<float>(d.soft_cap));
     if (d.slopes >= 0)
       for (std::int64_t g = 0; g < group(); ++g)
         bias_scores(scores + g * kTile, queries, kTile, group() * kTile,
                     args_.at(static_cast<std::size_t>(d.slopes))[kv_ * group() + g],
-                    first_ + skip + mask_.offset - k0, 1, -1);
+                    first + skip + mask.offset - k0, 1, -1);
     for (std::int64_t i = 0; i < queries; ++i) {
-      const Range keys = mask_.window(first_ + skip + i);
+      const Range keys = mask.window(first + skip + i);
       const std::int64_t begin = std::clamp<std::int64_t>(keys.begin - k0, 0, kTile),
                          end = std::clamp<std::int64_t>(keys.end - k0, begin, kTile);
       if (begin == 0 && end == kTile) continue;
@@ -269,14 +341,24 @@ class PagedTile {
     }
     softmax_tile_rows(scores, rows, kTile, row_max_ + row, row_sum_ + row, rescale_ + row);
     scale_rows(sums_ + row * depth_, rows, depth_, depth_, rescale_ + row);
-    micro_gemm(rows, depth_, kTile, plain_a(scores, kTile, 1), plain_b(tile_, depth_), sums_ + row * depth_,
-               depth_, true);
+    float* sums = sums_ + row * depth_;
+    if (!values_in_place) {
+      micro_gemm(rows, depth_, kTile, plain_a(scores, kTile, 1), plain_b(tile_, depth_), sums, depth_, true);
+      return;
+    }
+    std::array<const std::byte*, kTile> places;
+    values_.each_run(block_.r, kv_, shown, [&](std::int64_t j, std::int64_t count, std::int64_t at) {
+      for (std::int64_t i = 0; i < count; ++i)
+        places[static_cast<std::size_t>(j + i - k0)] = values_.row(at + i * d.kv);
+    });
+    few_row_sums(rows, d.dv, scores, places.data(), {shown.begin - k0, shown.end - k0}, d.pool, sums, depth_,
+                 values_.prefetch());
   }
 
   void store(std::int64_t query) {
     const PagedAttentionDims& d = work_.dims;
     const auto size = static_cast<std::int64_t>(hal::size_of(work_.q));
-    for (std::int64_t i = 0; i < count_ * group(); ++i) {
+    for (std::int64_t i = 0; i < block_.count * group(); ++i) {
       float* sums = sums_ + i * depth_;
       scaled_copy(sums, sums, d.dv, row_max_[i] > -kInfinity ? 1.0f / row_sum_[i] : 0.0f);
       const std::int64_t at = ((query + i / group()) * d.h + kv_ * group() + i % group()) * d.dv;
@@ -292,9 +374,12 @@ class PagedTile {
   const KernelArgs& args_;
   Pool keys_, values_;
   std::int64_t depth_;  // features of values, padded to whole panels
-  std::int64_t r_ = 0, kv_ = 0, first_ = 0, count_ = 0;
-  AttentionMask mask_;
-  float *queries_, *dense_, *transposed_, *tile_, *scores_, *sums_, *row_max_, *row_sum_, *rescale_;
+  std::int64_t rows_;   // of a kv head, at most
+  PagedBlock block_{};
+  std::int64_t kv_ = 0;
+  float *dense_, *transposed_, *tile_, *scores_, *rescale_;
+  float *all_queries_, *all_sums_, *all_max_, *all_sum_;                                   // of all kv heads
+  float *queries_ = nullptr, *sums_ = nullptr, *row_max_ = nullptr, *row_sum_ = nullptr;  // of one
 };
 
 // The outputs of queries of no sequence.
@@ -308,33 +393,44 @@ void clear_padding(const PagedWork& work, const KernelArgs& args) {
   std::memset(o + end * row, 0, static_cast<std::size_t>((work.dims.n - end) * row));
 }
 
-// An item is a block of queries of a kv head; the last one clears the padding. The later blocks of a sequence, which see the most
-// keys, come first.
-void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
-  const PagedWork work = from_constants(args);
+// Item `item`, or none where no query is left for it. The later blocks of a sequence, which see the most keys, come first.
+std::optional<PagedBlock> find_block(const PagedWork& work, const KernelArgs& args, std::int64_t item) {
   const PagedAttentionDims& d = work.dims;
-  PagedTile tile(work, args);
   const auto* starts = args.at<const std::int32_t>(PagedAttentionDims::kQueryStarts);
   const auto* lengths = args.at<const std::int32_t>(PagedAttentionDims::kLengths);
-  for (std::int64_t item = begin; item < end; ++item) {
-    if (item == work.blocks() * d.kv) {
-      clear_padding(work, args);
-      continue;
-    }
-    std::int64_t block = item / d.kv;
-    for (std::int64_t r = 0; r < d.r; ++r) {
-      const Range queries = kernels::queries_of(d, starts, r);
-      const std::int64_t count = queries.end - queries.begin,
-                         blocks = count > 0 ? hal::ceil_div(count, work.block()) : 0;
-      if (block >= blocks) {
-        block -= blocks;
-        continue;
-      }
+  const std::int64_t kv = item % work.parts() * work.kv_heads;
+  std::int64_t block = item / work.parts();
+  for (std::int64_t r = 0; r < d.r; ++r) {
+    const Range queries = kernels::queries_of(d, starts, r);
+    const std::int64_t count = queries.end - queries.begin,
+                       blocks = count > 0 ? hal::ceil_div(count, work.block()) : 0;
+    if (block < blocks) {
       const std::int64_t first = (blocks - 1 - block) * work.block();
-      tile.run(r, item % d.kv, d.mask(count, lengths[r]), queries.begin, first,
-               std::min(work.block(), count - first));
-      break;
+      return PagedBlock{r,
+                        kv,
+                        std::min(work.kv_heads, d.kv - kv),
+                        queries.begin,
+                        first,
+                        std::min(work.block(), count - first),
+                        d.mask(count, lengths[r])};
     }
+    block -= blocks;
+  }
+  return {};
+}
+
+// An item is a block of queries of some kv heads; the last one clears the padding.
+void run(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const PagedWork work = from_constants(args);
+  const std::int64_t padding = work.blocks() * work.parts();
+  PagedTile tile(work, args);
+  std::optional<PagedBlock> block = find_block(work, args, begin), next;
+  for (std::int64_t item = begin; item < end; ++item, block = next) {
+    next = item + 1 < end ? find_block(work, args, item + 1) : std::nullopt;
+    if (item == padding)
+      clear_padding(work, args);
+    else if (block)
+      tile.run(*block, next ? &*next : nullptr);
   }
 }
 
@@ -344,19 +440,25 @@ std::vector<kernels::TensorType> floats_alone(std::vector<kernels::TensorType> i
   return inputs;
 }
 
-kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   std::string reason = refusal({call.op, floats_alone(call.inputs), call.outputs, call.attrs}, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
-  return kernels::Fit::yes({{"tile_k", kTile}});
+  // As many kv heads in an item as leave one for each core, and whose rows stay in cache.
+  const PagedAttentionDims dims = kernels::paged_attention_dims(call);
+  constexpr std::int64_t kMost = 4;
+  const std::int64_t blocks = std::min(dims.r, dims.n) + dims.n / block_queries(dims),
+                     parts = hal::ceil_div(std::max(target.profile.cores, 1), blocks);
+  return kernels::Fit::yes({{"tile_k", kTile}, {"kv_heads", std::clamp<std::int64_t>(dims.kv / parts, 1, kMost)}});
 }
 
 void encode(const kernels::EncodeArgs& args) {
   const PagedWork work{kernels::paged_attention_dims(args.call),
-                       args.call.inputs[PagedAttentionDims::kQ].dtype, static_cast<int>(args.inputs.size())};
+                       args.call.inputs[PagedAttentionDims::kQ].dtype, args.choice.params.at("kv_heads"),
+                       static_cast<int>(args.inputs.size())};
   std::vector<hal::Binding> bindings;
   for (const hal::Binding& input : args.inputs) bindings.push_back(reads(input));
   bindings.push_back(writes(args.outputs[0]));
-  record_dispatch(args, "paged_attention", grid(work.blocks() * work.dims.kv + 1, 1, 1), bindings,
+  record_dispatch(args, "paged_attention", grid(work.blocks() * work.parts() + 1, 1, 1), bindings,
                   to_constants(work).words());
 }
 
