@@ -11,10 +11,16 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <memory>
+#include <numeric>
+#include <span>
+#include <stdexcept>
 #include <string>
+#include <thread>
 #include <vector>
 
 #include "backends/cpu/backend.h"
+#include "backends/cpu/device/command_list.h"
 #include "backends/cpu/device/device.h"
 #include "backends/cpu/device/host.h"
 #include "backends/cpu/device/thread_pool.h"
@@ -176,6 +182,111 @@ TEST(CpuDeviceTest, ErrorsCarryTheLabel) {
   EXPECT_THROW(device.submit(*wrong), Error) << "not finished";
   wrong->finish();
   EXPECT_THROW(wrong->barrier(), Error);
+}
+
+// Adds 1 to the word of each item.
+void count_items(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  for (std::uint32_t i = begin; i < end; ++i) ++args.at<std::int32_t>(0)[i];
+}
+// 1 for each item that finds the words of binding 0 to be all 1.
+void find_ones(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const std::span words(args.at<std::int32_t>(0), static_cast<std::size_t>(args.bytes[0] / 4));
+  const bool ones = std::all_of(words.begin(), words.end(), [](std::int32_t word) { return word == 1; });
+  std::fill(args.at<std::int32_t>(1) + begin, args.at<std::int32_t>(1) + end, ones ? 1 : 0);
+}
+std::atomic<bool> second_has_begun;
+// The last item waits until `announce` runs.
+void wait_for_second(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  const auto late = std::chrono::steady_clock::now() + std::chrono::seconds(20);
+  if (end == args.groups[0])
+    while (!second_has_begun) {
+      if (std::chrono::steady_clock::now() > late) return;
+      std::this_thread::yield();
+    }
+  count_items(args, begin, end, 0);
+}
+void announce(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  second_has_begun = true;
+  count_items(args, begin, end, 0);
+}
+void fail(const KernelArgs&, std::uint32_t, std::uint32_t, int) { throw std::runtime_error("broken"); }
+
+// A list of dispatches over ranges of one buffer of words.
+class DispatchSteps : public testing::Test {
+ protected:
+  hal::Binding words(std::int64_t first, std::int64_t count) {
+    return {buffer_.get(), first * 4, count * 4, hal::Access::read_write};
+  }
+  void dispatch(hal::CommandList& list, KernelFunction function, std::uint32_t items,
+                const std::vector<hal::Binding>& bindings, const std::string& label = "count") {
+    hal::ExecutableSpec spec;
+    spec.kernel = label;
+    spec.bindings.assign(bindings.size(), hal::Access::read_write);
+    list.dispatch(std::make_shared<CpuExecutable>(spec, function), {items, 1, 1}, bindings, {}, label);
+  }
+
+  CpuDevice device_{2};
+  static constexpr std::int64_t kWords = 4096;
+  std::unique_ptr<hal::Buffer> buffer_ = device_.allocate(kWords * 4, "words");
+};
+
+TEST_F(DispatchSteps, RunEveryItemOnce) {
+  const auto list = device_.record("list");
+  list->fill(words(0, kWords), {.i = 0}, "clear");
+  const std::vector<std::uint32_t> items{64, 1, 639, 2, 320};
+  for (std::size_t i = 0; i < items.size(); ++i)
+    dispatch(*list, count_items, items[i], {words(static_cast<std::int64_t>(i) * 640, 640)});
+  list->finish();
+  device_.submit(*list);
+  std::vector<std::int32_t> found(kWords);
+  device_.read(*buffer_, 0, std::as_writable_bytes(std::span(found)));
+  std::vector<std::int32_t> want(kWords);
+  for (std::size_t i = 0; i < items.size(); ++i)
+    std::fill_n(want.begin() + static_cast<std::ptrdiff_t>(i) * 640, items[i], 1);
+  EXPECT_EQ(found, want);
+}
+
+TEST_F(DispatchSteps, RunAtOnceBetweenBarriers) {
+  second_has_begun = false;
+  const auto list = device_.record("list");
+  list->fill(words(0, kWords), {.i = 0}, "clear");
+  dispatch(*list, wait_for_second, 2, {words(0, 64)});
+  dispatch(*list, announce, 2, {words(64, 64)});
+  list->finish();
+  device_.submit(*list);
+  EXPECT_TRUE(second_has_begun);
+  std::vector<std::int32_t> found(66);
+  device_.read(*buffer_, 0, std::as_writable_bytes(std::span(found)));
+  EXPECT_EQ(std::accumulate(found.begin(), found.end(), 0), 4) << "the first gave up waiting for the second";
+}
+
+TEST_F(DispatchSteps, WaitAtBarriers) {
+  const auto list = device_.record("list");
+  list->fill(words(0, kWords), {.i = 0}, "clear");
+  dispatch(*list, count_items, 1024, {words(0, 1024)});
+  dispatch(*list, count_items, 1024, {words(1024, 1024)});
+  list->barrier();
+  dispatch(*list, find_ones, 16, {words(0, 2048), words(2048, 64)});
+  list->finish();
+  device_.submit(*list);
+  std::vector<std::int32_t> found(16);
+  device_.read(*buffer_, 2048 * 4, std::as_writable_bytes(std::span(found)));
+  EXPECT_EQ(found, std::vector<std::int32_t>(16, 1));
+}
+
+TEST_F(DispatchSteps, NameTheOneThatFails) {
+  const auto list = device_.record("list");
+  dispatch(*list, count_items, 8, {words(0, 64)}, "first");
+  dispatch(*list, fail, 8, {words(64, 64)}, "second");
+  list->finish();
+  try {
+    device_.submit(*list);
+    ADD_FAILURE() << "the failure was lost";
+  } catch (const Error& error) {
+    EXPECT_THAT(error.what(), HasSubstr("'second'"));
+    EXPECT_THAT(error.what(), HasSubstr("broken"));
+    EXPECT_THAT(error.what(), testing::Not(HasSubstr("first")));
+  }
 }
 
 // One call of a variant: the bytes of its outputs, none when it does not fit.

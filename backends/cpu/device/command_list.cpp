@@ -26,6 +26,29 @@ void CpuCommandList::check_open(const std::string& label) const {
 void CpuCommandList::finish() {
   if (finished_) throw Error("cpu, list '" + name_ + "'", "finish() must be called once");
   finished_ = true;
+  for (std::size_t i = 0; i < commands_.size(); ++i) {
+    const auto* dispatch = std::get_if<Dispatch>(&commands_[i].what);
+    const bool joins = dispatch && i > 0 && !commands_[i].after_barrier &&
+                       std::holds_alternative<Dispatch>(commands_[i - 1].what) &&
+                       dispatch->items <= std::numeric_limits<std::uint32_t>::max() - steps_.back().items;
+    if (!joins) steps_.push_back({.first = i});
+    Step& step = steps_.back();
+    step.last = i + 1;
+    // Waking the others for a single item would take longer than most of these.
+    if (!dispatch || dispatch->items < 2) continue;
+    step.at_once.push_back(i);
+    step.items += dispatch->items;
+  }
+}
+
+template <typename What>
+void CpuCommandList::record(const std::string& label, What what) {
+  commands_.push_back({label, std::move(what), std::exchange(after_barrier_, false)});
+}
+
+void CpuCommandList::barrier() {
+  check_open("a barrier");
+  after_barrier_ = true;
 }
 
 void CpuCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable,
@@ -60,7 +83,7 @@ void CpuCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable
     dispatch.buffers.push_back(host_address(binding, limits_.offset_alignment, where(label)));
     dispatch.bytes.push_back(binding.bytes);
   }
-  commands_.push_back({label, std::move(dispatch)});
+  record(label, std::move(dispatch));
 }
 
 void CpuCommandList::copy(const hal::Binding& from, const hal::Binding& to, const std::string& label) {
@@ -68,15 +91,14 @@ void CpuCommandList::copy(const hal::Binding& from, const hal::Binding& to, cons
   if (from.bytes != to.bytes || from.bytes % 4 != 0)
     throw Error(where(label), "a copy must have equal sizes, multiples of 4",
                 std::to_string(from.bytes) + " to " + std::to_string(to.bytes) + " bytes");
-  commands_.push_back(
-      {label, Copy{host_address(from, 4, where(label)), host_address(to, 4, where(label)), from.bytes}});
+  record(label, Copy{host_address(from, 4, where(label)), host_address(to, 4, where(label)), from.bytes});
 }
 
 void CpuCommandList::fill(const hal::Binding& to, hal::Word value, const std::string& label) {
   check_open(label);
   if (to.bytes % 4 != 0)
     throw Error(where(label), "a fill must be a multiple of 4 bytes", std::to_string(to.bytes));
-  commands_.push_back({label, Fill{host_address(to, 4, where(label)), to.bytes / 4, value.u}});
+  record(label, Fill{host_address(to, 4, where(label)), to.bytes / 4, value.u});
 }
 
 void CpuCommandList::host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
@@ -86,7 +108,7 @@ void CpuCommandList::host_call(hal::HostFunction function, std::span<const hal::
   HostCall call{std::move(function), {}};
   for (const hal::Binding& binding : bindings)
     call.ranges.push_back({host_address(binding, 4, where(label)), binding.bytes});
-  commands_.push_back({label, std::move(call)});
+  record(label, std::move(call));
 }
 
 void CpuCommandList::run(const Dispatch& dispatch, ThreadPool& pool) {
@@ -123,7 +145,7 @@ void CpuCommandList::run(const HostCall& call, ThreadPool&) { call.function(call
 
 void CpuCommandList::timestamp() {
   check_open("a timestamp");
-  commands_.push_back({"timestamp", Timestamp{}});
+  record("timestamp", Timestamp{});
 }
 
 std::vector<double> CpuCommandList::intervals() {
@@ -133,17 +155,46 @@ std::vector<double> CpuCommandList::intervals() {
   return seconds;
 }
 
+template <typename F>
+void CpuCommandList::naming(const Command& command, F f) const {
+  try {
+    f();
+  } catch (const Error& error) {
+    throw Error(where(command.label) + ": " + error.where(), error.rule(), error.found());
+  } catch (const std::exception& error) {
+    throw Error(where(command.label), "the command failed", error.what());
+  }
+}
+
+void CpuCommandList::run(const Step& step, ThreadPool& pool) {
+  const bool together = step.at_once.size() > 1;
+  for (std::size_t i = step.first; i < step.last; ++i) {
+    const Command& command = commands_[i];
+    const auto* dispatch = std::get_if<Dispatch>(&command.what);
+    if (together && dispatch && dispatch->items > 1) continue;
+    naming(command, [&] { std::visit([&](const auto& what) { run(what, pool); }, command.what); });
+  }
+  if (!together) return;
+  pool.run(step.items, [&](std::uint32_t begin, std::uint32_t end, int worker) {
+    std::uint32_t first = 0;  // item of the dispatch
+    for (const std::size_t i : step.at_once) {
+      const Command& command = commands_[i];
+      const auto& dispatch = std::get<Dispatch>(command.what);
+      const std::uint32_t from = std::max(begin, first) - first, to = std::min(end - first, dispatch.items);
+      if (from < to)
+        naming(command, [&] {
+          dispatch.function({dispatch.buffers, dispatch.bytes, dispatch.constants.data(), dispatch.groups},
+                            from, to, worker);
+        });
+      first += dispatch.items;
+      if (first >= end) return;
+    }
+  });
+}
+
 void CpuCommandList::run(ThreadPool& pool) {
   times_.clear();
-  for (const Command& command : commands_) {
-    try {
-      std::visit([&](const auto& what) { run(what, pool); }, command.what);
-    } catch (const Error& error) {
-      throw Error(where(command.label) + ": " + error.where(), error.rule(), error.found());
-    } catch (const std::exception& error) {
-      throw Error(where(command.label), "the command failed", error.what());
-    }
-  }
+  for (const Step& step : steps_) run(step, pool);
 }
 
 }  // namespace meshloom::backends::cpu

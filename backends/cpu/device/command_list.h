@@ -1,4 +1,5 @@
-// The command lists of the CPU backend: commands are checked when recorded and run in order when submitted.
+// The command lists of the CPU backend: commands are checked when recorded and run in order when submitted. Dispatches between two
+// barriers run as one, so that threads wait for each other once.
 #pragma once
 
 #include <chrono>
@@ -34,8 +35,7 @@ class CpuCommandList : public hal::CommandList {
   void fill(const hal::Binding& to, hal::Word value, const std::string& label) override;
   void host_call(hal::HostFunction function, std::span<const hal::Binding> bindings,
                  const std::string& label) override;
-  // Commands run one after another, so a barrier needs no work.
-  void barrier() override { check_open("a barrier"); }
+  void barrier() override;
   void timestamp() override;
   std::vector<double> intervals() override;
   void finish() override;
@@ -73,10 +73,23 @@ class CpuCommandList : public hal::CommandList {
   struct Command {
     std::string label;
     std::variant<Dispatch, Copy, Fill, HostCall, Timestamp> what;
+    bool after_barrier;
+  };
+  // Commands [first, last), of which the dispatches of several work items run at once where there is more than one.
+  struct Step {
+    std::size_t first = 0, last = 0;
+    std::vector<std::size_t> at_once = {};
+    std::uint32_t items = 0;  // of all of them
   };
 
   void check_open(const std::string& label) const;
   std::string where(const std::string& label) const { return "cpu, list '" + name_ + "', '" + label + "'"; }
+  template <typename What>
+  void record(const std::string& label, What what);
+  // Calls f(), and names the command in what it throws.
+  template <typename F>
+  void naming(const Command& command, F f) const;
+  void run(const Step& step, ThreadPool& pool);
   static void run(const Dispatch& dispatch, ThreadPool& pool);
   static void run(const Copy& copy, ThreadPool& pool);
   static void run(const Fill& fill, ThreadPool& pool);
@@ -85,8 +98,9 @@ class CpuCommandList : public hal::CommandList {
 
   std::string name_;
   hal::Limits limits_;
-  bool finished_ = false;
+  bool finished_ = false, after_barrier_ = true;
   std::vector<Command> commands_;
+  std::vector<Step> steps_;
   std::vector<std::chrono::steady_clock::time_point> times_;  // of the last run
 };
 

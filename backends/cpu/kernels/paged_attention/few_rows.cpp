@@ -117,8 +117,9 @@ void Sums(const float* weights, const std::byte* const* values, std::int64_t off
 }
 
 template <class Of>
-void FewRowSums(std::int64_t rows, std::int64_t features, const float* weights, const std::byte* const* values,
-                kernels::Range shown, float* sums, std::int64_t stride, RowPrefetch* prefetch) {
+void FewRowSums(std::int64_t rows, std::int64_t features, const float* weights,
+                const std::byte* const* values, kernels::Range shown, float* sums, std::int64_t stride,
+                RowPrefetch* prefetch) {
   const std::int64_t lanes = Lanes(), wide = kWide * lanes;
   for (std::int64_t i = 0; i < rows; i += kRows) {
     for (std::int64_t column = 0; column < features;) {
@@ -148,8 +149,8 @@ void FewRowScoresOf(bool pairs, std::int64_t rows, std::int64_t d, const float* 
 void FewRowSumsOf(hal::DType dtype, std::int64_t rows, std::int64_t features, const float* weights,
                   const std::byte* const* values, kernels::Range shown, float* sums, std::int64_t stride,
                   RowPrefetch* prefetch) {
-  const auto run = dtype == hal::DType::bf16 ? FewRowSums<Stored<hal::DType::bf16>>
-                                             : FewRowSums<Stored<hal::DType::f32>>;
+  const auto run =
+      dtype == hal::DType::bf16 ? FewRowSums<Stored<hal::DType::bf16>> : FewRowSums<Stored<hal::DType::f32>>;
   run(rows, features, weights, values, shown, sums, stride, prefetch);
 }
 
@@ -164,8 +165,8 @@ HWY_EXPORT(Lanes);
 HWY_EXPORT(FewRowScoresOf);
 HWY_EXPORT(FewRowSumsOf);
 
-void few_row_scores(std::int64_t rows, std::int64_t d, const float* queries, const float* keys, bool bf16_pairs,
-                    float* scores) {
+void few_row_scores(std::int64_t rows, std::int64_t d, const float* queries, const float* keys,
+                    bool bf16_pairs, float* scores) {
   HWY_DYNAMIC_DISPATCH(FewRowScoresOf)(bf16_pairs, rows, d, queries, keys, scores);
 }
 

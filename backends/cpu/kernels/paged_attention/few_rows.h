@@ -16,8 +16,8 @@ constexpr std::int64_t kFewRows = 12;
 
 // scores (rows, kKeyTile) = queries (rows, d) keys. The keys are columns: (d, kKeyTile) floats, or with `bf16_pairs`
 // (d / 2, kKeyTile) words of two bf16 that are neighbours along d.
-void few_row_scores(std::int64_t rows, std::int64_t d, const float* queries, const float* keys, bool bf16_pairs,
-                    float* scores);
+void few_row_scores(std::int64_t rows, std::int64_t d, const float* queries, const float* keys,
+                    bool bf16_pairs, float* scores);
 
 // Whether few_row_sums() takes values of so many features in this dtype.
 bool has_few_row_sums(std::int64_t features, hal::DType dtype);

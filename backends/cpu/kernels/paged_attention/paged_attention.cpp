@@ -286,8 +286,8 @@ class PagedTile {
         for (std::int64_t i = 0; i < count; i += kWhole) {
           const std::int64_t rows = std::min(kWhole, count - i);
           for (std::int64_t row = 0; row < rows; ++row) keys_.prefetch().next();
-          transpose(reinterpret_cast<const float*>(keys_.row(first + i * work_.dims.kv)), work_.dims.kv * words,
-                    rows, words, transposed_ + (j + i - k0), kTile);
+          transpose(reinterpret_cast<const float*>(keys_.row(first + i * work_.dims.kv)),
+                    work_.dims.kv * words, rows, words, transposed_ + (j + i - k0), kTile);
         }
       });
       return;
@@ -378,7 +378,7 @@ class PagedTile {
   PagedBlock block_{};
   std::int64_t kv_ = 0;
   float *dense_, *transposed_, *tile_, *scores_, *rescale_;
-  float *all_queries_, *all_sums_, *all_max_, *all_sum_;                                   // of all kv heads
+  float *all_queries_, *all_sums_, *all_max_, *all_sum_;                                  // of all kv heads
   float *queries_ = nullptr, *sums_ = nullptr, *row_max_ = nullptr, *row_sum_ = nullptr;  // of one
 };
 
@@ -448,7 +448,8 @@ kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   constexpr std::int64_t kMost = 4;
   const std::int64_t blocks = std::min(dims.r, dims.n) + dims.n / block_queries(dims),
                      parts = hal::ceil_div(std::max(target.profile.cores, 1), blocks);
-  return kernels::Fit::yes({{"tile_k", kTile}, {"kv_heads", std::clamp<std::int64_t>(dims.kv / parts, 1, kMost)}});
+  return kernels::Fit::yes(
+      {{"tile_k", kTile}, {"kv_heads", std::clamp<std::int64_t>(dims.kv / parts, 1, kMost)}});
 }
 
 void encode(const kernels::EncodeArgs& args) {
