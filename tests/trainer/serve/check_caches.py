@@ -12,7 +12,7 @@ from check_exact import requests_of
 from serving import Server, model_of
 
 MOST = {"Int8Rows{}": 0.003, "Nf4Rows{}": 0.03}  # of the loss, that a codec may add
-FAULTS = ["page_boundary", "stale_page", "neighbours_pages", "offset_of_a_chunk", "scales_of_a_head", "end_of_the_ring"]
+FAULTS = ["page_boundary", "stale_page", "neighbours_pages", "offset_of_a_chunk", "scales_of_a_head", "end_of_the_ring", "values_behind"]
 
 
 def with_cache(cache):
