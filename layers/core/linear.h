@@ -24,6 +24,9 @@ class Linear : public Layer {
 
   Linear(const Config& config, const Place& place);
   Tensor forward(Context& ctx, Tensor x) override;
+  // For a layer that computes with the matrix in another way.
+  const Parameter& weight() const { return weight_; }
+  const Parameter* bias() const { return bias_; }  // nullptr = none
 
  private:
   Dims dims_;
