@@ -411,7 +411,8 @@ TEST(EngineWeights, ThatCannotBeReadEndIt) {
 }
 
 TEST(EngineModel, WithoutCachesIsRefused) {
-  for (const char* without : {"decoder.stack.layer.attention.cache", "decoder.stack.layer.cross_attention.cache"}) {
+  for (const char* without :
+       {"decoder.stack.layer.attention.cache", "decoder.stack.layer.cross_attention.cache"}) {
     TinyModel model;
     model.config = trainer::tiny_pairs();
     layers::set(*model.config.model, without, "none", trainer::recipe_classes());

@@ -96,7 +96,7 @@ std::vector<Bits> write(TinyModel& model, const EngineOptions& options, const st
   return all;
 }
 
-TEST(Sources, GiveTheSameBitsWhateverSharesSteps) {
+TEST(EngineSources, GiveTheSameBitsWhateverSharesSteps) {
   const std::vector<Request> requests = requests_of(14);
   std::vector<std::vector<Bits>> by_cache;
   for (const char* cache :
@@ -121,7 +121,7 @@ TEST(Sources, GiveTheSameBitsWhateverSharesSteps) {
 }
 
 // What `generate` writes, of which one computes source and text anew for every token.
-TEST(Sources, GiveTheTextOfGenerate) {
+TEST(EngineSources, GiveTheTextOfGenerate) {
   TinyModel model = with_source(), recomputing = with_source();
   layers::set(*recomputing.config.model, "decoder.stack.layer.cross_attention.cache", "none", classes());
   std::vector<Request> requests = requests_of(8);
@@ -142,7 +142,7 @@ TEST(Sources, GiveTheTextOfGenerate) {
   }
 }
 
-TEST(Sources, TakeTheMemoryThatTheySay) {
+TEST(EngineSources, TakeTheMemoryThatTheySay) {
   // Keys and values of 2 heads of 16 features, in 2 layers.
   constexpr std::int64_t kToken = 2 * 2 * 2 * 16;
   for (const auto& [cache, bytes] : {std::pair{"SourceCache{}", 4 * kToken},
@@ -159,7 +159,7 @@ TEST(Sources, TakeTheMemoryThatTheySay) {
   }
 }
 
-TEST(Sources, MustFitTheModel) {
+TEST(EngineSources, MustFitTheModel) {
   TinyModel model = with_source();
   Engine engine = model.engine(plain_options());
   EXPECT_EQ(engine.max_source(), kSource);
@@ -178,7 +178,8 @@ TEST(Sources, MustFitTheModel) {
   Engine other = without.engine({});
   EXPECT_THAT(refusal(other, 1), HasSubstr("must be left out for a model without an encoder"));
   EngineOptions options = plain_options();
-  EXPECT_THAT(message_of([&] { without.engine(options); }), HasSubstr("max-source: needs a model with an encoder"));
+  EXPECT_THAT(message_of([&] { without.engine(options); }),
+              HasSubstr("max-source: needs a model with an encoder"));
   options.draft_tokens = 3;
   EXPECT_THAT(message_of([&] { model.engine(options); }),
               HasSubstr("draft-tokens: needs a model without an encoder"));

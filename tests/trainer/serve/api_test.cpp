@@ -72,8 +72,9 @@ TEST(Api, ACompletionOfASource) {
     EXPECT_EQ(refusal.status, 400) << body;
     return json_of(refusal)["error"]["message"].get<std::string>();
   };
-  EXPECT_THAT(refused("completions", R"({"prompt":"abcdefg"})"),
-              HasSubstr("prompt must have at most 6 tokens, as the source of a model with an encoder; found 7"));
+  EXPECT_THAT(
+      refused("completions", R"({"prompt":"abcdefg"})"),
+      HasSubstr("prompt must have at most 6 tokens, as the source of a model with an encoder; found 7"));
   EXPECT_THAT(refused("completions", R"({"prompt":""})"), HasSubstr("at least one token"));
   EXPECT_EQ(server.post("/v1/completions", R"({"prompt":"a","max_tokens":199})").status, 200);
   EXPECT_THAT(refused("completions", R"({"prompt":"a","max_tokens":200})"),
