@@ -305,6 +305,7 @@ TEST(DecodeBits, NeedVariantsThatPromiseThem) {
 TEST(DecodeIn16Bits, GivesTheLogitsOfTheWholeForwardPass) {
   check_steps(tiny_llama(), "cpu", decode_options(kernels::DType::bf16), 3e-2);
   check_steps(of_experts(tiny_llama()), "cpu", decode_options(kernels::DType::f16), 1e-2);
+  check_steps(latent("LatentCache{}"), "cpu", decode_options(kernels::DType::f16), 1e-2);
 }
 
 TEST(DecodeIn16Bits, StoresWeightsAsTheyAreMultiplied) {
@@ -316,6 +317,14 @@ TEST(DecodeIn16Bits, StoresWeightsAsTheyAreMultiplied) {
   EXPECT_EQ(types.at("decoder/embedding/weight").dtype, kernels::DType::bf16);  // looked up and multiplied
   EXPECT_EQ(types.at("decoder/stack/layer0/attention_norm/weight").dtype, kernels::DType::f32);
   EXPECT_EQ(types.at("decoder/stack/layer0/attention/cache/keys").dtype, kernels::DType::bf16);
+  Bench latents("cpu");
+  latents.start(trainer::compose_inference(latent("LatentCache{}"), decode_options(kernels::DType::bf16),
+                                           catalog(), latents.device->info()));
+  for (const char* projection : {"k_proj", "v_proj"})
+    EXPECT_EQ(latents.session->plan()
+                  .persistent_types.at(std::string("decoder/stack/layer0/attention/") + projection + "/weight")
+                  .dtype,
+              kernels::DType::bf16);
 }
 
 TEST(DecodePlan, HasItsCachesAsAClassOfMemory) {
