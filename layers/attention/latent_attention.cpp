@@ -98,19 +98,10 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
   o_proj_ = &child("o_proj", config.o_proj, {values, config.dims.output, axis::kHeads, axis::kEmbed});
   if (config.positions) positions_ = &child("positions", config.positions, same(rotary_dim_, axis::kHeadDim));
   if (config.cache) cache_ = &child("cache", config.cache, {});
-  const auto linear = [&](const Layer* layer, const layers::Config& from) {
-    const auto* found = dynamic_cast<const Linear*>(layer);
-    if (!found || found->weight().type.rank() != 2)
-      not_linear_ =
-          "a " + std::string(from.class_name()) + " as " + layer->name() + (found ? " of experts" : "");
-    return found;
-  };
-  latent_keys_ = linear(k_proj_, *config.k_proj);
-  latent_values_ = linear(v_proj_, *config.v_proj);
 }
 
-Tensor LatentAttention::by_heads(Context& ctx, Tensor x, const Linear& projection, bool transposed) const {
-  const Tensor weight = ctx.parameter(projection.weight());
+Tensor LatentAttention::by_heads(Context& ctx, Tensor x, const Parameter& matrix, bool transposed) const {
+  const Tensor weight = ctx.parameter(matrix);
   const Tensor of_heads = kernels::reshape(weight, {heads_, weight.dim(0) / heads_, weight.dim(1)});
   return kernels::permute(kernels::matmul(kernels::permute(x, {1, 0, 2}), of_heads, {.trans_b = transposed}),
                           {1, 0, 2});
@@ -118,20 +109,21 @@ Tensor LatentAttention::by_heads(Context& ctx, Tensor x, const Linear& projectio
 
 Tensor LatentAttention::attend_to_latents(Context& ctx, Tensor q, Tensor r, Tensor c, Tensor s,
                                           const kernels::FlashAttentionOptions& options) {
-  if (!not_linear_.empty())
+  const LinearParameters of_keys = k_proj_->linear_parameters(), of_values = v_proj_->linear_parameters();
+  if (!of_keys.weight || !of_values.weight)
     throw NoCache(display_path(ctx.path()),
                   "a cache of latent vectors needs a k_proj and a v_proj that are Linear, whose matrices "
                   "queries and results take in; PagedCache keeps the keys and values of any",
-                  not_linear_);
+                  std::string("another layer as ") + (of_keys.weight ? "v_proj" : "k_proj"));
   const std::int64_t tokens = c.dim(0), rank = c.dim(1), width = rank + rotary_dim_;
-  Tensor with_keys = by_heads(ctx, kernels::reshape(q, {tokens, heads_, head_dim_}), *latent_keys_, false);
+  Tensor with_keys = by_heads(ctx, kernels::reshape(q, {tokens, heads_, head_dim_}), *of_keys.weight, false);
   with_keys = kernels::concat(kernels::reshape(with_keys, {tokens * heads_, rank}), r);
   const Tensor o = attention_to_latents(ctx, *cache_, kernels::reshape(with_keys, {1, tokens, heads_, width}),
                                         kernels::reshape(kernels::concat(c, s), {1, tokens, 1, width}),
                                         kernels::reshape(c, {1, tokens, 1, rank}), options);
-  Tensor values = by_heads(ctx, kernels::reshape(o, {tokens, heads_, rank}), *latent_values_, true);
+  Tensor values = by_heads(ctx, kernels::reshape(o, {tokens, heads_, rank}), *of_values.weight, true);
   values = kernels::reshape(values, {tokens, heads_ * value_dim_});
-  if (const Parameter* bias = latent_values_->bias()) values = kernels::add(values, ctx.parameter(*bias));
+  if (of_values.bias) values = kernels::add(values, ctx.parameter(*of_values.bias));
   const Tokens& sizes = ctx.get<Tokens>("Tokens");
   return split_heads(ctx, values, sizes, heads_);
 }

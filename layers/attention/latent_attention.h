@@ -60,7 +60,7 @@ class LatentAttention : public Layer {
  private:
   // A head's features become others by its rows of a matrix (heads x features, kv_rank) of the projections from c, or the transposed ones:
   // x (N, heads, ...) -> (N, heads, ...).
-  Tensor by_heads(Context& ctx, Tensor x, const Linear& projection, bool transposed) const;
+  Tensor by_heads(Context& ctx, Tensor x, const Parameter& matrix, bool transposed) const;
   // The result (B, S, heads, value_dim) from q (B * S * heads, head_dim), r, c and s.
   Tensor attend_to_latents(Context& ctx, Tensor q, Tensor r, Tensor c, Tensor s,
                            const kernels::FlashAttentionOptions& options);
@@ -73,9 +73,6 @@ class LatentAttention : public Layer {
   Norm *q_norm_ = nullptr, *kv_norm_;
   QueryKeyPosition* positions_ = nullptr;
   KVCache* cache_ = nullptr;
-  const Linear *latent_keys_ = nullptr,
-               *latent_values_ = nullptr;  // k_proj and v_proj, if W_k and W_v are theirs
-  std::string not_linear_;                 // "" = they are
 };
 
 }  // namespace meshloom::layers

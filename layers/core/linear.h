@@ -24,9 +24,7 @@ class Linear : public Layer {
 
   Linear(const Config& config, const Place& place);
   Tensor forward(Context& ctx, Tensor x) override;
-  // For a layer that computes with the matrix in another way.
-  const Parameter& weight() const { return weight_; }
-  const Parameter* bias() const { return bias_; }  // nullptr = none
+  LinearParameters linear_parameters() const override;
 
  private:
   Dims dims_;

@@ -320,11 +320,13 @@ TEST(DecodeIn16Bits, StoresWeightsAsTheyAreMultiplied) {
   Bench latents("cpu");
   latents.start(trainer::compose_inference(latent("LatentCache{}"), decode_options(kernels::DType::bf16),
                                            catalog(), latents.device->info()));
+  EXPECT_EQ(latents.device->allocated_bytes(), latents.session->plan().peak_bytes);
   for (const char* projection : {"k_proj", "v_proj"})
-    EXPECT_EQ(latents.session->plan()
-                  .persistent_types.at(std::string("decoder/stack/layer0/attention/") + projection + "/weight")
-                  .dtype,
-              kernels::DType::bf16);
+    EXPECT_EQ(
+        latents.session->plan()
+            .persistent_types.at(std::string("decoder/stack/layer0/attention/") + projection + "/weight")
+            .dtype,
+        kernels::DType::bf16);
 }
 
 TEST(DecodePlan, HasItsCachesAsAClassOfMemory) {
@@ -366,9 +368,9 @@ TEST(DecodePlan, RefusesWhatACacheCannotDo) {
       refusal(with("PagedCache", "LatentCache{}")),
       testing::AllOf(HasSubstr("layer0/attention"), HasSubstr("LatentAttention"), HasSubstr("PagedCache")));
   EXPECT_EQ(refusal(latent("LatentCache{}")), "");
-  EXPECT_THAT(
-      refusal(set(attention + "k_proj", "Lora{rank=2}", latent("LatentCache{}"))),
-      testing::AllOf(HasSubstr("layer0/attention"), HasSubstr("a Lora as k_proj"), HasSubstr("PagedCache")));
+  EXPECT_THAT(refusal(set(attention + "k_proj", "Lora{rank=2}", latent("LatentCache{}"))),
+              testing::AllOf(HasSubstr("layer0/attention"), HasSubstr("another layer as k_proj"),
+                             HasSubstr("PagedCache")));
 }
 
 TEST(DecodePlan, SaysWhatWouldHelpWhenACacheDoesNotFit) {
