@@ -19,35 +19,33 @@ struct Spec {
   DType q = DType::f32, pool = DType::f32;
   std::int64_t block = 32;  // of a pool of u8
   bool ring = false;
+  bool in_keys = false;  // values_in_keys
 };
 
 Case make(const Spec& s) {
   const std::int64_t dv = s.dv ? s.dv : s.d, pages = s.pages ? s.pages : s.r * s.m + 3;
   const bool four_bits = s.pool == DType::u8, scaled = four_bits || s.pool == DType::i8;
   const auto stored = [&](std::int64_t features) { return four_bits ? nf4::row_bytes(features) : features; };
-  Case result{s.name,
-              {{s.q, {s.n, s.h, s.d}},
-               {s.pool, {pages, s.page, s.kv, stored(s.d)}},
-               {s.pool, {pages, s.page, s.kv, stored(dv)}},
-               {DType::i32, {s.r, s.m}},
-               {DType::i32, {s.r + 1}},
-               {DType::i32, {s.r}}},
-              {},
-              s.slow};
+  Case result{s.name, {{s.q, {s.n, s.h, s.d}}, {s.pool, {pages, s.page, s.kv, stored(s.d)}}}, {}, s.slow};
+  if (!s.in_keys) result.inputs.push_back({s.pool, {pages, s.page, s.kv, stored(dv)}});
+  result.inputs.insert(result.inputs.end(),
+                       {{DType::i32, {s.r, s.m}}, {DType::i32, {s.r + 1}}, {DType::i32, {s.r}}});
   result.attrs.set("scale", s.scale != 0 ? s.scale : 1 / std::sqrt(static_cast<double>(s.d)));
   if (s.left < kUnlimited) result.attrs.set("left", s.left);
   if (s.soft_cap > 0) result.attrs.set("soft_cap", s.soft_cap);
   if (s.ring) result.attrs.set("ring", true);
   if (scaled) {
     result.attrs.set("scaled", true);
-    for (const std::int64_t features : {s.d, dv})
+    const auto scales_of = [&](std::int64_t features) {
       result.inputs.push_back(
           {DType::f32, {pages, s.page, s.kv, four_bits ? nf4::blocks(features, s.block) : 1}});
+    };
+    scales_of(s.d);
+    if (!s.in_keys) scales_of(dv);
   }
-  if (four_bits) {
-    result.attrs.set("block", s.block);
-    result.attrs.set("value_dim", dv);
-  }
+  if (s.in_keys) result.attrs.set("values_in_keys", true);
+  if (four_bits) result.attrs.set("block", s.block);
+  if (four_bits || s.in_keys) result.attrs.set("value_dim", dv);
   const auto take = [&](bool wanted, const char* flag) {
     if (!wanted) return;
     result.attrs.set(flag, true);
@@ -226,10 +224,95 @@ std::vector<Spec> specs() {
        .sink = true,
        .pool = kInt8,
        .ring = true},
+      {.name = "latent", .n = 33, .r = 4, .m = 9, .h = 6, .kv = 1, .d = 48, .dv = 32, .in_keys = true},
+      {.name = "latent-all", .n = 12, .r = 3, .m = 6, .h = 4, .kv = 2, .d = 40, .in_keys = true},
+      {.name = "latent-tail",
+       .n = 26,
+       .r = 3,
+       .m = 9,
+       .page = 5,
+       .h = 4,
+       .kv = 1,
+       .d = 27,
+       .dv = 19,
+       .in_keys = true},
+      {.name = "latent-bf16-f16-query",
+       .n = 17,
+       .r = 3,
+       .m = 9,
+       .h = 8,
+       .kv = 1,
+       .d = 80,
+       .dv = 64,
+       .q = kF16,
+       .pool = kBf16,
+       .in_keys = true},
+      {.name = "latent-int8",
+       .n = 31,
+       .r = 4,
+       .m = 15,
+       .page = 9,
+       .h = 6,
+       .kv = 2,
+       .d = 40,
+       .dv = 24,
+       .soft_cap = 5,
+       .left = 50,
+       .sink = true,
+       .slopes = true,
+       .pool = kInt8,
+       .in_keys = true},
+      {.name = "latent-nf4",
+       .n = 31,
+       .r = 4,
+       .m = 15,
+       .page = 9,
+       .h = 6,
+       .kv = 1,
+       .d = 43,
+       .dv = 24,
+       .left = 50,
+       .sink = true,
+       .pool = kNf4,
+       .block = 16,
+       .in_keys = true},
+      {.name = "latent-ring",
+       .n = 27,
+       .r = 4,
+       .m = 5,
+       .page = 7,
+       .h = 3,
+       .kv = 1,
+       .d = 24,
+       .dv = 16,
+       .left = 9,
+       .ring = true,
+       .in_keys = true},
+      {.name = "latent-576", .n = 5, .r = 3, .m = 6, .h = 16, .kv = 1, .d = 576, .dv = 512, .in_keys = true},
+      {.name = "latent-576-bf16",
+       .n = 3,
+       .r = 3,
+       .m = 6,
+       .h = 16,
+       .kv = 1,
+       .d = 576,
+       .dv = 512,
+       .pool = kBf16,
+       .in_keys = true},
       {.name = "decode-2048", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
       {.name = "decode-2048-bf16", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true, .pool = kBf16},
       {.name = "decode-2048-int8", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true, .pool = kInt8},
       {.name = "decode-2048-nf4", .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true, .pool = kNf4},
+      {.name = "decode-2048-latent",
+       .m = 128,
+       .h = 16,
+       .kv = 1,
+       .d = 576,
+       .dv = 512,
+       .slow = true,
+       .in_keys = true},
+      {.name = "decode-2048-latent-apart", .m = 128, .h = 16, .kv = 1, .d = 576, .dv = 512, .slow = true},
+      {.name = "decode-2048-latent-heads", .m = 128, .h = 16, .kv = 16, .d = 192, .dv = 128, .slow = true},
       {.name = "decode-2048-llama-1b", .m = 128, .h = 32, .kv = 8, .d = 64, .slow = true},
       {.name = "decode-2048-llama-1b-bf16", .m = 128, .h = 32, .kv = 8, .d = 64, .slow = true, .pool = kBf16},
       {.name = "decode-16x2048", .n = 16, .r = 16, .m = 128, .h = 9, .kv = 3, .d = 64, .slow = true},
@@ -253,6 +336,11 @@ Spec random_spec(const CaseSeed& seed) {
   Spec s{.name = "random"};
   s.d = kind.of({16, 19, 20, 32, 64, 64, 80, 128});
   if (kind.flip(0.15)) s.dv = kind.of({16, 20, 64});
+  if (kind.flip(0.2)) {
+    s.in_keys = true;
+    s.dv = kind.flip(0.2) ? s.d : kind.of({8, 16, 16, 19});
+    s.dv = std::min(s.dv, s.d);
+  }
   const auto dtype = [&] {
     const std::int64_t drawn = kind.integer(0, 4);
     return drawn == 0 ? kBf16 : drawn == 1 ? kF16 : kF32;
@@ -345,14 +433,14 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
   const PagedAttentionDims d = paged_attention_dims(call);
   if (index == d.sink) return fill_uniform(into, mix(seed, 92), -2, 2);
   if (index == d.slopes) return fill_uniform(into, mix(seed, 93), 0, 0.5);
-  if (index == PagedAttentionDims::kPageTable) return make_table(d, seed, into);
+  if (index == d.page_table) return make_table(d, seed, into);
   const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
   // Such that values are of size 1.
   if (index == d.k_scales || index == d.v_scales) {
     const double most = d.pool == DType::i8 ? 1.0 / 127 : 1;
     return fill_uniform(into, own, 0.1 * most, most);
   }
-  if (index != PagedAttentionDims::kQ && index < PagedAttentionDims::kPageTable && d.k_scales >= 0) {
+  if (index != PagedAttentionDims::kQ && index < d.page_table && d.k_scales >= 0) {
     for (std::int64_t i = 0; i < into.type.elements(); ++i) {
       const std::uint64_t drawn = mix(own, static_cast<std::uint64_t>(i));
       into.data[i] = d.pool == DType::i8
@@ -361,9 +449,9 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
     }
     return;
   }
-  if (index < PagedAttentionDims::kPageTable) return fill_uniform(into, own, -1, 1);
+  if (index < d.page_table) return fill_uniform(into, own, -1, 1);
   const Layout layout = make_layout(d, seed);
-  const auto& from = index == PagedAttentionDims::kLengths ? layout.lengths : layout.query_starts;
+  const auto& from = index == d.lengths ? layout.lengths : layout.query_starts;
   std::copy(from.begin(), from.end(), into.as<std::int32_t>());
 }
 

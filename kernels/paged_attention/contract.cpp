@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <set>
 #include <utility>
 #include <vector>
 
@@ -17,12 +18,21 @@ using enum PagedAttentionDims::Input;
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("paged_attention", inputs, attrs);
-  rules.attributes({"scale"}, {"left", "soft_cap", "scaled", "block", "value_dim", "ring", "sink", "slopes"});
-  std::vector<std::string> names{"q", "k_pool", "v_pool", "page_table", "query_starts", "lengths"};
-  const bool scaled = rules.flag("scaled");
-  if (scaled) names.insert(names.end(), {"k_scales", "v_scales"});
+  rules.attributes({"scale"}, {"left", "soft_cap", "scaled", "block", "value_dim", "values_in_keys", "ring",
+                               "sink", "slopes"});
+  const bool scaled = rules.flag("scaled"), in_keys = rules.flag("values_in_keys");
+  std::vector<std::string> names;
+  const auto next = [&](const char* name) {
+    names.push_back(name);
+    return static_cast<int>(names.size()) - 1;
+  };
+  next("q"), next("k_pool");
+  const int v_pool = in_keys ? -1 : next("v_pool");
+  const int page_table = next("page_table"), query_starts = next("query_starts"), lengths = next("lengths");
+  const int k_scales = scaled ? next("k_scales") : -1, v_scales = scaled && !in_keys ? next("v_scales") : -1;
+  const int heads = static_cast<int>(names.size());  // the first input of one number for each head
   for (const char* flag : {"sink", "slopes"})
-    if (rules.flag(flag)) names.push_back(flag);
+    if (rules.flag(flag)) next(flag);
   rules.inputs(names);
   rules.require(rules.number("scale") != 0, "scale must not be 0", "0");
   if (attrs.has("soft_cap"))
@@ -36,53 +46,65 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   if (scaled) {
     rules.require(four_bits || inputs[kKPool].dtype == DType::i8, "pools with scales must be i8 or u8",
                   to_string(inputs[kKPool]));
-    rules.dtype(kVPool, inputs[kKPool].dtype);
+    if (!in_keys) rules.dtype(v_pool, inputs[kKPool].dtype);
+  } else if (in_keys) {
+    rules.floating(kKPool);
   } else {
-    rules.floats({kKPool, kVPool});
+    rules.floats({kKPool, v_pool});
   }
-  rules.require(four_bits == attrs.has("block") && four_bits == attrs.has("value_dim"),
-                "block and value_dim must be given for pools of u8, and for no others",
+  rules.require(four_bits == attrs.has("block"), "block must be given for pools of u8, and for no others",
+                to_string(inputs[kKPool]));
+  rules.require((four_bits || in_keys) == attrs.has("value_dim"),
+                "value_dim must be given for pools of u8 and with values_in_keys, and for no others",
                 to_string(inputs[kKPool]));
   rules.rank(kQ, 3, 3);
-  for (const int pool : {kKPool, kVPool}) rules.rank(pool, 4, 4);
-  const TensorType &q = rules[kQ], &k = rules[kKPool], &v = rules[kVPool];
-  std::int64_t key_row = q.dim(2), value_row = v.dim(3), value_dim = v.dim(3), key_scales = 1,
-               value_scales = 1;
+  rules.rank(kKPool, 4, 4);
+  if (!in_keys) rules.rank(v_pool, 4, 4);
+  const TensorType &q = rules[kQ], &k = rules[kKPool];
+  std::int64_t value_dim = in_keys ? 0 : rules[v_pool].dim(3);
+  if (attrs.has("value_dim")) {
+    value_dim = rules.integer("value_dim");
+    rules.require(value_dim >= 1, "value_dim must be at least 1", std::to_string(value_dim));
+    rules.require(!in_keys || value_dim <= q.dim(2),
+                  "values in keys must have at most the features of keys, " + std::to_string(q.dim(2)),
+                  std::to_string(value_dim));
+  }
+  std::int64_t key_row = q.dim(2), value_row = value_dim, key_scales = 1, value_scales = 1;
   if (four_bits) {
     const std::int64_t block = rules.integer("block");
     rules.require(block >= 8 && block % 8 == 0, "block must be a multiple of 8", std::to_string(block));
-    value_dim = rules.integer("value_dim");
-    rules.require(value_dim >= 1, "value_dim must be at least 1", std::to_string(value_dim));
     key_row = nf4::row_bytes(q.dim(2)), value_row = nf4::row_bytes(value_dim);
     key_scales = nf4::blocks(q.dim(2), block), value_scales = nf4::blocks(value_dim, block);
   }
-  rules.shape(kVPool, {k.dim(0), k.dim(1), k.dim(2), value_row});
+  if (!in_keys) rules.shape(v_pool, {k.dim(0), k.dim(1), k.dim(2), value_row});
   rules.require(k.dim(3) == key_row, "q and k_pool must have the same head size",
                 to_string(q) + " and " + to_string(k));
   rules.require(q.dim(1) % k.dim(2) == 0, "the heads of q must be a multiple of the heads of the pools",
                 std::to_string(q.dim(1)) + " and " + std::to_string(k.dim(2)));
-  rules.dtype(kPageTable, DType::i32);
-  rules.rank(kPageTable, 2, 2);
-  const std::int64_t rows = rules[kPageTable].dim(0);
+  rules.dtype(page_table, DType::i32);
+  rules.rank(page_table, 2, 2);
+  const std::int64_t rows = rules[page_table].dim(0);
   const std::int64_t keys =
-      product("paged_attention, keys of a sequence", {rules[kPageTable].dim(1), k.dim(1)});
+      product("paged_attention, keys of a sequence", {rules[page_table].dim(1), k.dim(1)});
   rules.require(keys < std::int64_t{1} << 31, "the keys of a sequence must be numbered in i32",
                 std::to_string(keys));
-  rules.dtype(kQueryStarts, DType::i32);
-  rules.shape(kQueryStarts, {rows + 1});
-  rules.dtype(kLengths, DType::i32);
-  rules.shape(kLengths, {rows});
+  rules.dtype(query_starts, DType::i32);
+  rules.shape(query_starts, {rows + 1});
+  rules.dtype(lengths, DType::i32);
+  rules.shape(lengths, {rows});
   if (rules.flag("ring"))
     rules.require(attrs.has("left") && rules.integer("left") < keys,
                   "a ring must have a left of less than its keys",
                   (attrs.has("left") ? std::to_string(rules.integer("left")) : "none") + " and " +
                       std::to_string(keys));
-  for (int next = kLengths + 1; next < static_cast<int>(inputs.size()); ++next) {
-    rules.dtype(next, DType::f32);
-    if (const int of = next - kLengths - 1; scaled && of < 2)
-      rules.shape(next, {k.dim(0), k.dim(1), k.dim(2), of == 0 ? key_scales : value_scales});
-    else
-      rules.shape(next, {q.dim(1)});
+  for (const auto& [input, scales] : {std::pair{k_scales, key_scales}, {v_scales, value_scales}}) {
+    if (input < 0) continue;
+    rules.dtype(input, DType::f32);
+    rules.shape(input, {k.dim(0), k.dim(1), k.dim(2), scales});
+  }
+  for (int input = heads; input < static_cast<int>(inputs.size()); ++input) {
+    rules.dtype(input, DType::f32);
+    rules.shape(input, {q.dim(1)});
   }
   return {{q.dtype, {q.dim(0), q.dim(1), value_dim}}};
 }
@@ -100,7 +122,7 @@ double bytes(const CallView& call) {
   const double part = std::min(1.0, static_cast<double>(d.r) * static_cast<double>(keys) /
                                         (static_cast<double>(d.p) * static_cast<double>(d.page)));
   double pools = 0;
-  for (const int input : {int{kKPool}, int{kVPool}, d.k_scales, d.v_scales})
+  for (const int input : std::set{int{kKPool}, d.v_pool, d.k_scales, d.v_scales})
     if (input >= 0) pools += static_cast<double>(call.inputs[static_cast<std::size_t>(input)].bytes());
   return bytes_once(call) - (1 - part) * pools;
 }
@@ -135,10 +157,10 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   std::vector<double> p, sums(static_cast<std::size_t>(d.dv));
   std::vector<float> scratch(static_cast<std::size_t>(std::max(d.d, d.dv)));
   for (std::int64_t r = 0; r < d.r; ++r) {
-    const Range queries = queries_of(d, integers(kQueryStarts), r);
-    const AttentionMask mask = d.mask(queries.end - queries.begin, integers(kLengths)[r]);
+    const Range queries = queries_of(d, integers(d.query_starts), r);
+    const AttentionMask mask = d.mask(queries.end - queries.begin, integers(d.lengths)[r]);
     const auto row_of = [&](std::int64_t j, std::int64_t kv) {
-      return d.row_of(integers(kPageTable), r, j, kv);
+      return d.row_of(integers(d.page_table), r, j, kv);
     };
     for (std::int64_t i = queries.begin; i < queries.end; ++i)
       for (std::int64_t h = 0; h < d.h; ++h) {
@@ -160,7 +182,8 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
         for (double& x : p) sum += x = std::exp(x - largest);
         std::fill(sums.begin(), sums.end(), 0.0);
         for (std::int64_t j = keys.begin; j < keys.end; ++j) {
-          const float* v = row_at(d, inputs[kVPool], optional(d.v_scales), row_of(j, kv), d.dv, scratch);
+          const float* v = row_at(d, inputs[static_cast<std::size_t>(d.v_pool)], optional(d.v_scales),
+                                  row_of(j, kv), d.value_row(), scratch);
           for (std::int64_t c = 0; c < d.dv; ++c)
             sums[static_cast<std::size_t>(c)] += p[static_cast<std::size_t>(j - keys.begin)] * v[c];
         }
@@ -172,14 +195,19 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
 
 // Every shard has all pages, of its own heads.
 std::string partition(const CallView& call) {
-  std::string text = ".h.,..h.,..h.,..,.,.";
-  if (call.attrs.flag("scaled")) text += ",..h.,..h.";
+  const bool in_keys = call.attrs.flag("values_in_keys");
+  std::string text = in_keys ? ".h.,..h.,..,.,." : ".h.,..h.,..h.,..,.,.";
+  if (call.attrs.flag("scaled")) text += in_keys ? ",..h." : ",..h.,..h.";
   for (const char* flag : {"sink", "slopes"})
     if (call.attrs.flag(flag)) text += ",h";
   return text + "->.h.";
 }
 
-LowPrecision low_precision(const CallView&) { return {.same = {kQ}, .any = {kKPool, kVPool}}; }
+LowPrecision low_precision(const CallView& call) {
+  const int v_pool = paged_attention_dims(call).v_pool;
+  return v_pool == kKPool ? LowPrecision{.same = {kQ}, .any = {kKPool}}
+                          : LowPrecision{.same = {kQ}, .any = {kKPool, v_pool}};
+}
 
 // The first tokens of a sequence see few keys.
 Tolerance tolerance(const CallView& call) {
@@ -192,7 +220,12 @@ Tolerance tolerance(const CallView& call) {
 }  // namespace
 
 PagedAttentionDims paged_attention_dims(const CallView& call) {
-  const TensorType &q = call.inputs[kQ], &k = call.inputs[kKPool], &table = call.inputs[kPageTable];
+  const bool scaled = call.attrs.flag("scaled"), in_keys = call.attrs.flag("values_in_keys");
+  int next = kKPool + 1;
+  const int v_pool = in_keys ? int{kKPool} : next++, page_table = next++, query_starts = next++,
+            lengths = next++;
+  const TensorType &q = call.inputs[kQ], &k = call.inputs[kKPool],
+                   &table = call.inputs[static_cast<std::size_t>(page_table)];
   PagedAttentionDims d{.n = q.dim(0),
                        .h = q.dim(1),
                        .d = q.dim(2),
@@ -202,14 +235,17 @@ PagedAttentionDims paged_attention_dims(const CallView& call) {
                        .dv = call.outputs[0].dim(2),
                        .r = table.dim(0),
                        .m = table.dim(1),
-                       .scale = call.attrs.number("scale")};
+                       .scale = call.attrs.number("scale"),
+                       .v_pool = v_pool,
+                       .page_table = page_table,
+                       .query_starts = query_starts,
+                       .lengths = lengths};
   if (call.attrs.has("left")) d.left = call.attrs.integer("left");
   if (call.attrs.has("soft_cap")) d.soft_cap = call.attrs.number("soft_cap");
   d.ring = call.attrs.flag("ring");
   d.pool = k.dtype;
   if (call.attrs.has("block")) d.block = call.attrs.integer("block");
-  int next = kLengths + 1;
-  if (call.attrs.flag("scaled")) d.k_scales = next++, d.v_scales = next++;
+  if (scaled) d.k_scales = next++, d.v_scales = in_keys ? d.k_scales : next++;
   if (call.attrs.flag("sink")) d.sink = next++;
   if (call.attrs.flag("slopes")) d.slopes = next++;
   return d;
@@ -227,15 +263,18 @@ Tensor paged_attention(Tensor q, const PagedRows& keys, const PagedRows& values,
   if (options.left) attrs.set("left", *options.left);
   if (options.soft_cap != 0) attrs.set("soft_cap", options.soft_cap);
   if (options.ring) attrs.set("ring", true);
-  std::vector<Tensor> inputs{q, keys.rows, values.rows, page_table, query_starts, lengths};
+  const bool in_keys = !values.rows;
+  std::vector<Tensor> inputs{q, keys.rows};
+  if (!in_keys) inputs.push_back(values.rows);
+  inputs.insert(inputs.end(), {page_table, query_starts, lengths});
   if (keys.scales) {
     attrs.set("scaled", true);
-    inputs.insert(inputs.end(), {keys.scales, values.scales});
+    inputs.push_back(keys.scales);
+    if (!in_keys) inputs.push_back(values.scales);
   }
-  if (keys.block > 0) {
-    attrs.set("block", keys.block);
-    attrs.set("value_dim", value_dim);
-  }
+  if (in_keys) attrs.set("values_in_keys", true);
+  if (keys.block > 0) attrs.set("block", keys.block);
+  if (in_keys || keys.block > 0) attrs.set("value_dim", value_dim);
   const auto take = [&](const char* flag, const Tensor& tensor) {
     if (!tensor) return;
     attrs.set(flag, true);

@@ -23,7 +23,7 @@ struct PagedAttentionOptions {
 
 // The rows of a pool, as they are kept.
 struct PagedRows {
-  Tensor rows;             // k_pool or v_pool, see below
+  Tensor rows = {};        // k_pool or v_pool, see below
   Tensor scales = {};      // of integers
   std::int64_t block = 0;  // values that share a scale, of four-bit ones
 };
@@ -32,13 +32,16 @@ struct PagedRows {
 // inputs: q (N, H, D), of any float dtype, which is that of o; k_pool (P, page, KV, D) and v_pool (P, page, KV, Dv), both of one
 //   float dtype, which need not be q's; H a multiple of KV; query head h reads kv head h / (H / KV). With `scaled` both are
 //   instead i8, the rows of quantize_rows, or u8, those of nf4_pack: (P, page, KV, row_bytes(D)) and (..., row_bytes(Dv)).
+//   With values_in_keys there is no v_pool: the values are the first Dv <= D features of the keys, as those of multi-head latent
+//   attention are (DeepSeek-AI, 2024).
 //   page_table (R, M) i32, query_starts (R + 1) i32, lengths (R) i32: sequence r has lengths[r] keys, and its queries are those i
 //   with query_starts[r] <= i < query_starts[r + 1], which are its last tokens: query i stands at position
 //   p = lengths[r] - query_starts[r + 1] + i. Key j is row j mod page of page page_table[r, j / page] of either pool.
 //   Then, with `scaled`, k_scales and v_scales f32 (P, page, KV, S), where S is 1 for i8 and blocks(D, block), blocks(Dv, block) for
-//   u8. Then, each where the flag of its name is set, in this order: sink (H) f32 and slopes (H) f32, as flash_attention has them.
+//   u8; with values_in_keys no v_scales. Then, each where the flag of its name is set, in this order: sink (H) f32 and slopes (H) f32, as flash_attention has them.
 // attrs: scale (number); soft_cap (number > 0); left (integer >= 0): query i sees key j iff max(0, p - left) <= j <= p; without
-//   left all j <= p. scaled (flag); of u8 also block, the values that share a scale, and value_dim, which is Dv. ring (flag), with a
+//   left all j <= p. scaled (flag); of u8 also block, the values that share a scale. values_in_keys (flag). value_dim (integer), which
+//   is Dv, of u8 and with values_in_keys. ring (flag), with a
 //   left of less than M page keys: key j is row j mod page of page page_table[r, (j / page) mod M], so that lengths have no limit;
 //   the caller sees to it that no key that is seen was overwritten.
 // The logit of a visible pair: x = scale q.k; x = soft_cap tanh(x / soft_cap); x -= slopes[h] |p - j|. A sink is one more logit in
@@ -49,14 +52,14 @@ struct PagedRows {
 //   there is, and without a ring keys from M page on are not seen.
 // It has no gradient.
 // FLOPs: 2 N H (D + Dv) per key, of tables that are full: M page keys, or the window's.
-// The two sides must be kept alike; `value_dim` is Dv.
+// The two sides must be kept alike; `value_dim` is Dv. Without `values.rows` the values are the first features of the keys.
 Tensor paged_attention(Tensor q, const PagedRows& keys, const PagedRows& values, std::int64_t value_dim,
                        Tensor page_table, Tensor query_starts, Tensor lengths,
                        const PagedAttentionOptions& options = {});
 
 // What types and attributes of a call mean, decoded once for every variant.
 struct PagedAttentionDims {
-  enum Input : int { kQ, kKPool, kVPool, kPageTable, kQueryStarts, kLengths };
+  enum Input : int { kQ, kKPool };
 
   std::int64_t n, h, d;          // queries
   std::int64_t p, page, kv, dv;  // pools
@@ -66,10 +69,15 @@ struct PagedAttentionDims {
   double soft_cap = 0;  // 0 = none
   bool ring = false;
   DType pool = DType::f32;
-  std::int64_t block = 0;                                    // of u8
-  int k_scales = -1, v_scales = -1, sink = -1, slopes = -1;  // indices among the call's inputs, or -1
+  std::int64_t block = 0;  // of u8
+  // Indices among the call's inputs, or -1. Where values are in keys, v_pool and v_scales are those of the keys.
+  int v_pool, page_table, query_starts, lengths;
+  int k_scales = -1, v_scales = -1, sink = -1, slopes = -1;
 
   std::int64_t group() const { return h / kv; }
+  bool values_in_keys() const { return v_pool == kKPool; }
+  // Features of a row of v_pool.
+  std::int64_t value_row() const { return values_in_keys() ? d : dv; }
   std::int64_t capacity() const { return m * page; }  // keys that a row of the table has pages for
   std::int64_t longest() const {                      // keys of a sequence
     return ring ? std::numeric_limits<std::int32_t>::max() : capacity();

@@ -12,7 +12,7 @@ void Attention::Config::fields(FieldVisitor& v) {
   v("positions", positions,
     {"How queries and keys are given their positions, such as RotaryPosition; none: they are not.",
      means("positions of queries")});
-  visit_cache(v);
+  visit_cache(v, cache);
 }
 
 std::unique_ptr<Module> Attention::Config::build(const Place& place) const {
@@ -25,7 +25,7 @@ Attention::Attention(const Config& config, const Place& place) : ProjectedKVAtte
   if (config.report_entropy && config.distance_bias) refuse_entropy();
   build_projections(config, dim_);
   if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));
-  build_cache(config);
+  build_cache(config.cache);
 }
 
 kernels::FlashAttentionOptions Attention::options(Context& ctx) const {

@@ -30,6 +30,7 @@ class Attention : public ProjectedKVAttention {
     Child<Mask> mask = Causal{};
     Child<DistanceBias::Config> distance_bias;
     Child<QueryKeyPosition::Config> positions;
+    Child<KVCache::Config> cache = PagedCache::Config{};
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;

@@ -10,6 +10,8 @@ void CrossAttention::Config::fields(FieldVisitor& v) {
   visit_sizes(v);
   visit_scores(v);
   visit_projections(v);
+  v("cache", cache,
+    {"What is kept of a source in inference; none: nothing, and each new token computes all again."});
 }
 
 std::unique_ptr<Module> CrossAttention::Config::build(const Place& place) const {
@@ -22,16 +24,18 @@ CrossAttention::CrossAttention(const Config& config, const Place& place)
   if (!encoder) fail("a CrossAttention must be in the decoder of a model with an encoder", "no encoder");
   source_ = encoder->size;
   build_projections(config, source_);
+  if (config.cache) cache_ = &child("cache", config.cache, {});
 }
 
 Tensor CrossAttention::forward(Context& ctx, Tensor x) {
   check_features(x, dim_);
   const Tensor q = split_heads(ctx, (*q_proj_)(ctx, x), ctx.get<Tokens>("Tokens"), heads_);
   if (ctx.find<InferenceStep>()) {
-    if (!ctx.find<SourceStep>())
+    if (!cache_ || !ctx.find<SourceStep>())
       throw NoCache(display_path(ctx.path()), "the keys and values of a source cannot be kept for it",
-                    "no place for them");
-    const Tensor o = attend_to_source(ctx, q, kv_heads_, head_dim_, this->options(ctx));
+                    cache_ ? "no place for them" : "no cache");
+    Context below = ctx.child(cache_->name());
+    const Tensor o = cache_->attend(below, q, kv_heads_, head_dim_, this->options(ctx));
     return (*o_proj_)(ctx, join_heads(ctx, o, "cross_attention.context"));
   }
   const EncoderOutput& encoder = ctx.get<EncoderOutput>("EncoderOutput");
@@ -45,7 +49,10 @@ Tensor CrossAttention::forward(Context& ctx, Tensor x) {
                        axis::kKvHeads);
   };
   const Tensor k = from_encoder(k_proj_), v = from_encoder(v_proj_);
-  if (ctx.find<SourceStep>()) keep_source(ctx, k, v);
+  if (cache_ && ctx.find<SourceStep>()) {
+    Context below = ctx.child(cache_->name());
+    cache_->keep(below, k, v);
+  }
   kernels::FlashAttentionOptions options = this->options(ctx);
   options.causal = false;
   options.q_segments = ctx.get<Segments>("Segments").ids;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "layers/attention/projected_kv_attention.h"
+#include "layers/cache/source_cache.h"
 
 namespace meshloom::layers {
 
@@ -17,7 +18,8 @@ struct EncoderOutputDim {
   std::int64_t size;  // features of the hidden states
 };
 
-// In an InferenceStep the keys and values are those that a pass over the source with a SourceStep has kept; no encoder runs.
+// In an InferenceStep the keys and values are those that a pass over the source with a SourceStep has kept in the cache; no encoder
+// runs.
 // A query attends to all positions of its own document (Segments). If its document has no source, the result before
 // o_proj is zeros.
 class CrossAttention : public ProjectedKVAttention {
@@ -26,6 +28,7 @@ class CrossAttention : public ProjectedKVAttention {
     static constexpr std::string_view kName = "CrossAttention";
     static constexpr std::string_view kAbout =
         "Attention of a decoder to the output of an encoder (Vaswani et al., 2017).";
+    Child<CrossAttentionCache::Config> cache = SourceCache::Config{};
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;
@@ -39,6 +42,7 @@ class CrossAttention : public ProjectedKVAttention {
 
  private:
   std::int64_t source_;  // features of the encoder's output
+  CrossAttentionCache* cache_ = nullptr;
 };
 
 }  // namespace meshloom::layers

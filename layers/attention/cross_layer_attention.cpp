@@ -12,7 +12,7 @@ void CrossLayerAttention::Config::fields(FieldVisitor& v) {
   v("positions", positions,
     {"How queries are given their positions, the same way as the shared keys; none: they are not.",
      means("positions of queries")});
-  visit_cache(v);
+  visit_cache(v, cache);
 }
 
 std::unique_ptr<Module> CrossLayerAttention::Config::build(const Place& place) const {
@@ -25,7 +25,7 @@ CrossLayerAttention::CrossLayerAttention(const Config& config, const Place& plac
   build_q_proj(config);
   build_o_proj(config);
   if (config.positions) positions_ = &child("positions", config.positions, same(head_dim_, axis::kHeadDim));
-  build_cache(config);
+  build_cache(config.cache);
 }
 
 Tensor CrossLayerAttention::forward(Context& ctx, Tensor x) {

@@ -16,6 +16,7 @@ class CrossLayerAttention : public MultiHeadAttention {
         "Attention that uses the keys and values of an earlier layer (Brandon et al., 2024).";
     Child<Mask> mask = Causal{};
     Child<QueryKeyPosition::Config> positions;  // of the queries
+    Child<KVCache::Config> cache = PagedCache::Config{};
 
     void fields(FieldVisitor& v) override;
     std::unique_ptr<Module> build(const Place& place) const override;

@@ -3,8 +3,11 @@
 #include <cmath>
 
 #include "kernels/concat/concat.h"
+#include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
+#include "kernels/matmul/matmul.h"
 #include "kernels/program/sizes.h"
+#include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
 
@@ -43,8 +46,8 @@ void LatentAttention::Config::fields(FieldVisitor& v) {
   v("positions", positions,
     {"How the rotary parts of queries and keys are given their positions.", means("positions of queries")});
   v("cache", cache,
-    {"What is kept of earlier tokens in inference, the keys and values of each head; none: nothing, and each "
-     "new token computes all again.",
+    {"What is kept of earlier tokens in inference, the keys and values of each head, or by a LatentCache the "
+     "latent vectors; none: nothing, and each new token computes all again.",
      means("cache of an attention")});
 }
 
@@ -97,6 +100,34 @@ LatentAttention::LatentAttention(const Config& config, const Place& place)
   if (config.cache) cache_ = &child("cache", config.cache, {});
 }
 
+Tensor LatentAttention::by_heads(Context& ctx, Tensor x, const Parameter& matrix, bool transposed) const {
+  const Tensor weight = ctx.parameter(matrix);
+  const Tensor of_heads = kernels::reshape(weight, {heads_, weight.dim(0) / heads_, weight.dim(1)});
+  return kernels::permute(kernels::matmul(kernels::permute(x, {1, 0, 2}), of_heads, {.trans_b = transposed}),
+                          {1, 0, 2});
+}
+
+Tensor LatentAttention::attend_to_latents(Context& ctx, Tensor q, Tensor r, Tensor c, Tensor s,
+                                          const kernels::FlashAttentionOptions& options) {
+  const LinearParameters of_keys = k_proj_->linear_parameters(), of_values = v_proj_->linear_parameters();
+  if (!of_keys.weight || !of_values.weight)
+    throw NoCache(display_path(ctx.path()),
+                  "a cache of latent vectors needs a k_proj and a v_proj that are Linear, whose matrices "
+                  "queries and results take in; PagedCache keeps the keys and values of any",
+                  std::string("another layer as ") + (of_keys.weight ? "v_proj" : "k_proj"));
+  const std::int64_t tokens = c.dim(0), rank = c.dim(1), width = rank + rotary_dim_;
+  Tensor with_keys = by_heads(ctx, kernels::reshape(q, {tokens, heads_, head_dim_}), *of_keys.weight, false);
+  with_keys = kernels::concat(kernels::reshape(with_keys, {tokens * heads_, rank}), r);
+  const Tensor o = attention_to_latents(ctx, *cache_, kernels::reshape(with_keys, {1, tokens, heads_, width}),
+                                        kernels::reshape(kernels::concat(c, s), {1, tokens, 1, width}),
+                                        kernels::reshape(c, {1, tokens, 1, rank}), options);
+  Tensor values = by_heads(ctx, kernels::reshape(o, {tokens, heads_, rank}), *of_values.weight, true);
+  values = kernels::reshape(values, {tokens, heads_ * value_dim_});
+  if (of_values.bias) values = kernels::add(values, ctx.parameter(*of_values.bias));
+  const Tokens& sizes = ctx.get<Tokens>("Tokens");
+  return split_heads(ctx, values, sizes, heads_);
+}
+
 Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   check_features(x, dim_);
   const Tokens& tokens = ctx.get<Tokens>("Tokens");
@@ -109,18 +140,24 @@ Tensor LatentAttention::forward(Context& ctx, Tensor x) {
   const Tensor of_q = q_down_ ? (*q_norm_)(ctx, (*q_down_)(ctx, x)) : x;
   const Tensor latent = (*kv_norm_)(ctx, (*kv_down_)(ctx, x));
   const std::int64_t all = batch * sequence * heads_;
-  const Tensor q = kernels::concat(kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
-                                   rotary((*q_rotary_proj_)(ctx, of_q), heads_, "q_position"));
-  const Tensor k = kernels::concat(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}),
-                                   rotary((*k_rotary_proj_)(ctx, x), 1, "k_position"));
+  const Tensor q = kernels::reshape((*q_proj_)(ctx, of_q), {all, head_dim_}),
+               r = rotary((*q_rotary_proj_)(ctx, of_q), heads_, "q_position");
   kernels::FlashAttentionOptions options;
   options.scale = scale_;
   mask_->apply(ctx, options);
   if (const Segments* segments = ctx.find<Segments>())
     options.q_segments = options.k_segments = segments->ids;
-  const Tensor context =
-      attention(ctx, cache_, split_heads(ctx, q, tokens, heads_), split_heads(ctx, k, tokens, heads_),
-                split_heads(ctx, (*v_proj_)(ctx, latent), tokens, heads_), options);
+  const auto s = [&] { return rotary((*k_rotary_proj_)(ctx, x), 1, "k_position"); };
+  Tensor context;
+  if (cache_ && cache_->keeps_latents() && ctx.find<InferenceStep>()) {
+    context = attend_to_latents(ctx, q, r, latent, s(), options);
+  } else {
+    const Tensor whole_q = kernels::concat(q, r),
+                 k = kernels::concat(kernels::reshape((*k_proj_)(ctx, latent), {all, head_dim_}), s());
+    context =
+        attention(ctx, cache_, split_heads(ctx, whole_q, tokens, heads_), split_heads(ctx, k, tokens, heads_),
+                  split_heads(ctx, (*v_proj_)(ctx, latent), tokens, heads_), options);
+  }
   return (*o_proj_)(ctx, join_heads(ctx, context));
 }
 

@@ -16,6 +16,10 @@ namespace meshloom::layers {
 //   k, v  projected from c
 //   s     projected from x, and shared by all heads
 // Rotary positions apply to r and s only. The scores are scale (q k + r s).
+//
+// In an InferenceStep a cache may keep c and s alone (LatentCache). As k = W_k c and v = W_v c, queries then take W_k in and results
+// W_v: the scores are scale ((q W_k) c + r s), and the result is W_v of what attention makes of the c. A bias of k_proj adds the same
+// number to all scores of a query, which softmax does not see; one of v_proj is added to results, whose weights add up to 1.
 class LatentAttention : public Layer {
  public:
   struct Config : ConfigOf<Config, Layer::Config> {
@@ -54,6 +58,13 @@ class LatentAttention : public Layer {
   Tensor forward(Context& ctx, Tensor x) override;
 
  private:
+  // A head's features become others by its rows of a matrix (heads x features, kv_rank) of the projections from c, or the transposed ones:
+  // x (N, heads, ...) -> (N, heads, ...).
+  Tensor by_heads(Context& ctx, Tensor x, const Parameter& matrix, bool transposed) const;
+  // The result (B, S, heads, value_dim) from q (B * S * heads, head_dim), r, c and s.
+  Tensor attend_to_latents(Context& ctx, Tensor q, Tensor r, Tensor c, Tensor s,
+                           const kernels::FlashAttentionOptions& options);
+
   std::int64_t dim_, heads_, head_dim_, rotary_dim_, value_dim_;
   double scale_;
   std::unique_ptr<const Mask> mask_;

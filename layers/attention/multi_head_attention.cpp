@@ -49,7 +49,7 @@ void MultiHeadAttention::Config::visit_o_proj(FieldVisitor& v) {
      means("projection of an attention's result")});
 }
 
-void MultiHeadAttention::Config::visit_cache(FieldVisitor& v) {
+void MultiHeadAttention::Config::visit_cache(FieldVisitor& v, Child<KVCache::Config>& cache) {
   v("cache", cache,
     {"What is kept of earlier tokens in inference; none: nothing, and each new token computes all again.",
      means("cache of an attention")});
@@ -83,8 +83,8 @@ void MultiHeadAttention::build_o_proj(const Config& config) {
   o_proj_ = &child("o_proj", config.o_proj, {features(), config.dims.output, axis::kHeads, axis::kEmbed});
 }
 
-void MultiHeadAttention::build_cache(const Config& config) {
-  if (config.cache) cache_ = &child("cache", config.cache, {});
+void MultiHeadAttention::build_cache(const Child<KVCache::Config>& cache) {
+  if (cache) cache_ = &child("cache", cache, {});
 }
 
 kernels::FlashAttentionOptions MultiHeadAttention::options() const {

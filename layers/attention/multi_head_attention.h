@@ -31,7 +31,6 @@ class MultiHeadAttention : public Layer {
         soft_cap;  // scores become soft_cap tanh(score / soft_cap); none = they do not change
     Child<Layer::Config> q_proj = Linear::Config{};
     Child<Layer::Config> o_proj = Linear::Config{};
-    Child<KVCache::Config> cache = PagedCache::Config{};
 
    protected:
     // A class lists its fields in an order of its own, so they are visited in parts.
@@ -40,7 +39,7 @@ class MultiHeadAttention : public Layer {
     void visit_scores(FieldVisitor& v);  // scale, soft_cap
     void visit_q_proj(FieldVisitor& v);
     void visit_o_proj(FieldVisitor& v);
-    void visit_cache(FieldVisitor& v);
+    static void visit_cache(FieldVisitor& v, Child<KVCache::Config>& cache);
   };
 
  protected:
@@ -49,7 +48,7 @@ class MultiHeadAttention : public Layer {
   void build_q_proj(const Config& config);
   void build_o_proj(const Config& config);
   // Without it the attention cannot run in an InferenceStep.
-  void build_cache(const Config& config);
+  void build_cache(const Child<KVCache::Config>& cache);
 
   // With scale and soft_cap set.
   kernels::FlashAttentionOptions options() const;

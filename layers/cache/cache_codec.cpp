@@ -2,15 +2,19 @@
 
 #include "hal/dtype.h"
 #include "kernels/index_copy/index_copy.h"
-#include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
 
+Tensor CacheCodec::pool(Context& ctx, const std::string& name, kernels::DType dtype, std::int64_t heads,
+                        std::int64_t elements, const CacheRows& rows) {
+  return ctx.cache(name, {dtype, {rows.blocks, rows.size, heads, elements}}, rows.unit);
+}
+
 Tensor CacheCodec::write(Context& ctx, const std::string& name, kernels::DType dtype, Tensor x,
                          const CacheRows& rows) {
-  const Tensor pool = ctx.cache(name, {dtype, {rows.blocks, rows.size, x.dim(1), x.dim(2)}}, rows.unit);
-  const Tensor next = kernels::index_copy(pool, x, rows.slots);
-  ctx.update_cache(pool, next);
+  const Tensor before = pool(ctx, name, dtype, x.dim(1), x.dim(2), rows);
+  const Tensor next = kernels::index_copy(before, x, rows.slots);
+  ctx.update_cache(before, next);
   return next;
 }
 
@@ -29,10 +33,17 @@ Plain::Plain(const Config& config, const Place& place) : CacheCodec(place), dtyp
     fail("dtype must be activations, f32, bf16 or f16", "'" + dtype_ + "'");
 }
 
+kernels::DType Plain::dtype_of(const CacheRows& rows) const {
+  return dtype_ == "activations" ? rows.dtype : hal::dtype_from_string(dtype_);
+}
+
 kernels::PagedRows Plain::keep(Context& ctx, const std::string& name, Tensor x, const CacheRows& rows) {
-  const kernels::DType dtype = dtype_ == "activations" ? ctx.get<InferenceStep>("InferenceStep").dtype
-                                                       : hal::dtype_from_string(dtype_);
-  return {.rows = write(ctx, name, dtype, x, rows)};
+  return {.rows = write(ctx, name, dtype_of(rows), x, rows)};
+}
+
+kernels::PagedRows Plain::kept(Context& ctx, const std::string& name, std::int64_t heads,
+                               std::int64_t features, const CacheRows& rows) {
+  return {.rows = pool(ctx, name, dtype_of(rows), heads, features, rows)};
 }
 
 void add_cache_codec_classes(ClassTable& classes) { classes.add<Plain::Config>(); }

@@ -15,6 +15,7 @@ struct CacheRows {
   Tensor slots;  // (N), as index_copy takes them
   std::int64_t blocks, size;
   CacheUnit unit;
+  kernels::DType dtype;  // of the activations
 };
 
 class CacheCodec : public Module {
@@ -30,8 +31,14 @@ class CacheCodec : public Module {
   using Module::Module;
   // Keeps x (N, KV, D) as the cache `name` of the call, and what belongs to it as NAME_... Returns what attention reads.
   virtual kernels::PagedRows keep(Context& ctx, const std::string& name, Tensor x, const CacheRows& rows) = 0;
+  // What attention reads of what keep() keeps in another program: rows of so many heads of so many features.
+  virtual kernels::PagedRows kept(Context& ctx, const std::string& name, std::int64_t heads,
+                                  std::int64_t features, const CacheRows& rows) = 0;
 
  protected:
+  // The pool `name`, of rows of so many heads of so many elements of this dtype.
+  static Tensor pool(Context& ctx, const std::string& name, kernels::DType dtype, std::int64_t heads,
+                     std::int64_t elements, const CacheRows& rows);
   // Writes x (N, KV, F) into the pool `name` of this dtype; returns the pool.
   static Tensor write(Context& ctx, const std::string& name, kernels::DType dtype, Tensor x,
                       const CacheRows& rows);
@@ -52,8 +59,12 @@ class Plain : public CacheCodec {
 
   Plain(const Config& config, const Place& place);
   kernels::PagedRows keep(Context& ctx, const std::string& name, Tensor x, const CacheRows& rows) override;
+  kernels::PagedRows kept(Context& ctx, const std::string& name, std::int64_t heads, std::int64_t features,
+                          const CacheRows& rows) override;
 
  private:
+  kernels::DType dtype_of(const CacheRows& rows) const;
+
   std::string dtype_;
 };
 

@@ -20,6 +20,12 @@ kernels::PagedRows Int8Rows::keep(Context& ctx, const std::string& name, Tensor 
                           kernels::reshape(quantized.scales, {n, heads, 1}), rows)};
 }
 
+kernels::PagedRows Int8Rows::kept(Context& ctx, const std::string& name, std::int64_t heads,
+                                  std::int64_t features, const CacheRows& rows) {
+  return {.rows = pool(ctx, name, kernels::DType::i8, heads, features, rows),
+          .scales = pool(ctx, name + "_scales", kernels::DType::f32, heads, 1, rows)};
+}
+
 void add_int8_rows_classes(ClassTable& classes) { classes.add<Int8Rows::Config>(); }
 
 }  // namespace meshloom::layers

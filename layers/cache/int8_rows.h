@@ -18,6 +18,8 @@ class Int8Rows : public CacheCodec {
 
   using CacheCodec::CacheCodec;
   kernels::PagedRows keep(Context& ctx, const std::string& name, Tensor x, const CacheRows& rows) override;
+  kernels::PagedRows kept(Context& ctx, const std::string& name, std::int64_t heads, std::int64_t features,
+                          const CacheRows& rows) override;
 };
 
 }  // namespace meshloom::layers

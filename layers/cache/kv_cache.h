@@ -29,19 +29,19 @@ class KVCache : public Module {
   // each token's own sequence up to its position. Returns (N, H, Dv).
   virtual Tensor attend(Context& ctx, Tensor q, Tensor k, Tensor v,
                         const kernels::PagedAttentionOptions& options) = 0;
+  // Whether it keeps latent vectors of a LatentAttention, which all heads share, and no keys and values of heads.
+  virtual bool keeps_latents() const { return false; }
 };
 
 // The attention of a layer, q (B, S, H, D), k (B, T, KV, D), v (B, T, KV, Dv) -> (B, S, H, Dv): over the keys of the call, or in an
 // InferenceStep over those that `cache` keeps, where a token sees its own sequence alone whatever the segments in
-// `options` say. Throws NoCache, in a step, if cache is nullptr or for options that paged_attention does not have.
+// `options` say. Throws NoCache, in a step, if cache is nullptr or keeps latents, or for options that paged_attention does not have.
 Tensor attention(Context& ctx, KVCache* cache, Tensor q, Tensor k, Tensor v,
                  const kernels::FlashAttentionOptions& options);
 
-// Keeps the keys k (1, T, KV, D) and values v (1, T, KV, Dv) of a source, as SourceStep says.
-void keep_source(Context& ctx, Tensor k, Tensor v);
-// The attention of q (1, N, H, D) to what keep_source() kept of this layer, of `kv_heads` heads with values of `value_dim` features
-// -> (1, N, H, Dv). `options` may have a scale, a soft_cap and a sink.
-Tensor attend_to_source(Context& ctx, Tensor q, std::int64_t kv_heads, std::int64_t value_dim,
-                        const kernels::FlashAttentionOptions& options);
+// Likewise for a cache that keeps latents: q (B, S, H, F + R), and of each token one key of features and a rotary part,
+// k (B, S, 1, F + R), whose first features are the values v (B, S, 1, F) -> (B, S, H, F). In an InferenceStep alone.
+Tensor attention_to_latents(Context& ctx, KVCache& cache, Tensor q, Tensor k, Tensor v,
+                            const kernels::FlashAttentionOptions& options);
 
 }  // namespace meshloom::layers

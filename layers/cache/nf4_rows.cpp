@@ -1,6 +1,7 @@
 #include "layers/cache/nf4_rows.h"
 
 #include "kernels/layout/layout.h"
+#include "kernels/nf4_matmul/nf4.h"
 #include "kernels/nf4_matmul/nf4_matmul.h"
 
 namespace meshloom::layers {
@@ -23,6 +24,14 @@ kernels::PagedRows Nf4Rows::keep(Context& ctx, const std::string& name, Tensor x
   const auto of_tokens = [&](Tensor y) { return kernels::reshape(y, {n, heads, y.dim(1)}); };
   return {.rows = write(ctx, name, kernels::DType::u8, of_tokens(packed.codes), rows),
           .scales = write(ctx, name + "_scales", kernels::DType::f32, of_tokens(packed.scales), rows),
+          .block = block_};
+}
+
+kernels::PagedRows Nf4Rows::kept(Context& ctx, const std::string& name, std::int64_t heads,
+                                 std::int64_t features, const CacheRows& rows) {
+  return {.rows = pool(ctx, name, kernels::DType::u8, heads, kernels::nf4::row_bytes(features), rows),
+          .scales = pool(ctx, name + "_scales", kernels::DType::f32, heads,
+                         kernels::nf4::blocks(features, block_), rows),
           .block = block_};
 }
 

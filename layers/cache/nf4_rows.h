@@ -19,6 +19,8 @@ class Nf4Rows : public CacheCodec {
 
   Nf4Rows(const Config& config, const Place& place);
   kernels::PagedRows keep(Context& ctx, const std::string& name, Tensor x, const CacheRows& rows) override;
+  kernels::PagedRows kept(Context& ctx, const std::string& name, std::int64_t heads, std::int64_t features,
+                          const CacheRows& rows) override;
 
  private:
   std::int64_t block_;

@@ -10,8 +10,7 @@ std::unique_ptr<Module> PagedCache::Config::build(const Place& place) const {
 
 Tensor PagedCache::attend(Context& ctx, Tensor q, Tensor k, Tensor v,
                           const kernels::PagedAttentionOptions& options) {
-  const InferenceStep& step = ctx.get<InferenceStep>("InferenceStep");
-  return attend_to(ctx, q, k, v, {step.slots, step.pages, step.page_size, CacheUnit::page}, step.page_table,
+  return attend_to(ctx, q, k, v, rows_of_pages(ctx), ctx.get<InferenceStep>("InferenceStep").page_table,
                    options);
 }
 

@@ -22,9 +22,14 @@ Tensor PoolCache::attend_to(Context& ctx, Tensor q, Tensor k, Tensor v, const Ca
                                   options);
 }
 
+CacheRows PoolCache::rows_of_pages(Context& ctx) {
+  const InferenceStep& step = ctx.get<InferenceStep>("InferenceStep");
+  return {step.slots, step.pages, step.page_size, CacheUnit::page, step.dtype};
+}
+
 CacheRows PoolCache::rows_of_sequences(Context& ctx, std::int64_t size) {
   const InferenceStep& step = ctx.get<InferenceStep>("InferenceStep");
-  return {ctx.sequence_slots(size, step.slots.dim(0)), step.sequences, size, CacheUnit::sequence};
+  return {ctx.sequence_slots(size, step.slots.dim(0)), step.sequences, size, CacheUnit::sequence, step.dtype};
 }
 
 }  // namespace meshloom::layers

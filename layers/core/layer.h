@@ -13,6 +13,13 @@ namespace meshloom::layers {
 
 class QuantizedWeight;
 
+// What y = x W^T + b is computed with.
+struct LinearParameters {
+  const Parameter* weight =
+      nullptr;  // W (output, input); nullptr = the layer is another map, or stores it in another form
+  const Parameter* bias = nullptr;  // b (output); nullptr = none
+};
+
 class Layer : public Module {
  public:
   struct Dims {
@@ -36,6 +43,8 @@ class Layer : public Module {
   virtual Tensor forward(Context& ctx, Tensor x) = 0;
   // The layer's weight if it is stored quantised (quantized_weight.h), else nullptr.
   virtual QuantizedWeight* quantized_weight() { return nullptr; }
+  // For a parent that computes with the layer's matrix in another way.
+  virtual LinearParameters linear_parameters() const { return {}; }
   // Calls forward() in a context below the caller's, named after the layer or `as`.
   Tensor operator()(Context& caller, Tensor x, const std::string& as = "") {
     Context ctx = caller.child(as.empty() ? name() : as);

@@ -22,6 +22,10 @@ Tensor Linear::forward(Context& ctx, Tensor x) {
   });
 }
 
+LinearParameters Linear::linear_parameters() const {
+  return weight_.type.rank() == 2 ? LinearParameters{&weight_, bias_} : LinearParameters{};
+}
+
 void add_linear_classes(ClassTable& classes) { classes.add<Linear::Config>(); }
 
 }  // namespace meshloom::layers

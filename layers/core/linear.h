@@ -24,6 +24,7 @@ class Linear : public Layer {
 
   Linear(const Config& config, const Place& place);
   Tensor forward(Context& ctx, Tensor x) override;
+  LinearParameters linear_parameters() const override;
 
  private:
   Dims dims_;

@@ -25,6 +25,7 @@ using kernels::HostTensor;
 struct Server {
   std::int64_t h = 6, kv = 2, d = 64, dv = 64;
   DType q_type = DType::f32, pool_type = DType::f32;
+  bool in_keys = false;  // values_in_keys
   kernels::Attrs attrs{{"scale", 0.125}};
   std::vector<std::int64_t> lengths, queries;  // by sequence
   HostTensor q, k, v, sink, slopes;            // (sum of queries, H, D), (sum of lengths, KV, D), ...
@@ -98,8 +99,10 @@ class PagedBits : public testing::TestWithParam<std::string> {
                     page);
       }
     }
-    kernels::Case test{"bits", {q.type, k.type, v.type, table.type, starts.type, lengths.type}, server.attrs};
-    std::vector<HostTensor> inputs{q, k, v, table, starts, lengths};
+    std::vector<HostTensor> inputs{q, k, table, starts, lengths};
+    if (!server.in_keys) inputs.insert(inputs.begin() + 2, v);
+    kernels::Case test{"bits", {}, server.attrs};
+    for (const HostTensor& tensor : inputs) test.inputs.push_back(tensor.type);
     for (const auto& [flag, tensor] : {std::pair{"sink", &server.sink}, {"slopes", &server.slopes}})
       if (server.attrs.flag(flag)) {
         test.inputs.push_back(tensor->type);
@@ -152,7 +155,7 @@ class PagedBits : public testing::TestWithParam<std::string> {
 };
 
 TEST_P(PagedBits, AreThoseOfTheQueryAlone) {
-  std::vector<Server> servers(5);
+  std::vector<Server> servers(7);
   servers[1].attrs.set("left", std::int64_t{70});
   servers[1].attrs.set("sink", true);
   servers[1].h = 2;
@@ -168,13 +171,21 @@ TEST_P(PagedBits, AreThoseOfTheQueryAlone) {
   servers[3].pool_type = DType::f16;
   servers[3].h = 8;
   servers[3].kv = 1;
+  for (const std::size_t i : {4, 5}) {
+    servers[i].in_keys = true;
+    servers[i].attrs.set("values_in_keys", true);
+    servers[i].attrs.set("value_dim", std::int64_t{48});
+    servers[i].h = 8;
+    servers[i].kv = 1;
+  }
+  servers[5].pool_type = DType::bf16;
   // Values in place, by several vectors and by one.
-  servers[4].attrs.set("left", std::int64_t{70});
-  servers[4].h = 9;
-  servers[4].kv = 3;
-  servers[4].d = 32;
-  servers[4].dv = 80;
-  servers[4].pool_type = DType::bf16;
+  servers[6].attrs.set("left", std::int64_t{70});
+  servers[6].h = 9;
+  servers[6].kv = 3;
+  servers[6].d = 32;
+  servers[6].dv = 80;
+  servers[6].pool_type = DType::bf16;
   each_variant([&](hal::Device& device, const kernels::Variant& variant) {
     for (std::size_t s = 0; s < servers.size(); ++s) {
       SCOPED_TRACE(fmt::format("{} on {}, server {}", variant.name, device.info().id, s));

@@ -318,12 +318,11 @@ std::int32_t* integers(Tensors& inputs, int input) {
 // The last row of every page is read from the page behind.
 void page_boundary(Call& call) {
   const Paged d = paged_dims(call);
-  const auto *table = call.input<std::int32_t>(Paged::kPageTable),
-             *lengths = call.input<std::int32_t>(Paged::kLengths);
+  const auto *table = call.input<std::int32_t>(d.page_table), *lengths = call.input<std::int32_t>(d.lengths);
   call.take(call.after([&](Tensors& inputs) {
     for (Int r = 0; r < d.r; ++r)
       for (Int m = 0; m + 1 < d.m && (m + 1) * d.page < lengths[r]; ++m)
-        for (const int i : {Paged::kKPool, Paged::kVPool}) {
+        for (const int i : {int{Paged::kKPool}, d.v_pool}) {
           HostTensor& pool = inputs[static_cast<std::size_t>(i)];
           const Int row = pool.type.bytes() / (d.p * d.page);
           const auto last = [&](Int at) {
@@ -341,7 +340,7 @@ void stale_page(Call& call) {
   call.take(call.after(
       [&](Tensors& inputs) {
         for (Int r = 0; r < d.r; ++r) {
-          std::int32_t& length = integers(inputs, Paged::kLengths)[r];
+          std::int32_t& length = integers(inputs, d.lengths)[r];
           if (length % d.page != 0) ++length;
         }
       },
@@ -351,18 +350,18 @@ void neighbours_pages(Call& call) {
   const Paged d = paged_dims(call);
   if (d.r < 2) return;
   call.take(call.after([&](Tensors& inputs) {
-    std::int32_t* table = integers(inputs, Paged::kPageTable);
+    std::int32_t* table = integers(inputs, d.page_table);
     std::copy_n(table + (d.r - 2) * d.m, d.m, table + (d.r - 1) * d.m);
   }));
 }
 // A chunk's queries see the keys of a chunk that stands at the beginning.
 void chunk_offset(Call& call) {
   const Paged d = paged_dims(call);
-  const auto* starts = call.input<std::int32_t>(Paged::kQueryStarts);
+  const auto* starts = call.input<std::int32_t>(d.query_starts);
   call.take(call.after([&](Tensors& inputs) {
     for (Int r = 0; r < d.r; ++r)
       if (const std::int32_t count = starts[r + 1] - starts[r]; count > 1)
-        integers(inputs, Paged::kLengths)[r] = count;
+        integers(inputs, d.lengths)[r] = count;
   }));
 }
 // Every kv head has the scales of the first.
@@ -370,7 +369,7 @@ void scales_of_a_head(Call& call) {
   const Paged d = paged_dims(call);
   if (d.k_scales < 0 || d.kv < 2) return;
   call.take(call.after([&](Tensors& inputs) {
-    for (const auto& [input, features] : {std::pair{d.k_scales, d.d}, {d.v_scales, d.dv}})
+    for (const auto& [input, features] : {std::pair{d.k_scales, d.d}, {d.v_scales, d.value_row()}})
       for (Int row = 0, each = d.scales(features); row < d.p * d.page; ++row) {
         float* scales = inputs[static_cast<std::size_t>(input)].as<float>() + row * d.kv * each;
         for (Int h = 1; h < d.kv; ++h) std::copy_n(scales, each, scales + h * each);
@@ -385,6 +384,18 @@ void end_of_the_ring(Call& call) {
   for (const auto& [name, value] : call.view.attrs.items())
     if (name != "ring") attrs.set(name, value);
   call.take(call.after([](Tensors&) {}, &attrs));
+}
+// Values in keys are the last features of the keys: scores stay, as queries are turned alike.
+void values_behind(Call& call) {
+  const Paged d = paged_dims(call);
+  if (!d.values_in_keys() || d.k_scales >= 0) return;
+  call.take(call.after([&](Tensors& inputs) {
+    for (const int i : {Paged::kQ, Paged::kKPool}) {
+      HostTensor& x = inputs[static_cast<std::size_t>(i)];
+      for (float* row = x.as<float>(); row != x.as<float>() + x.type.elements(); row += d.d)
+        std::rotate(row, row + (d.d - d.dv), row + d.d);
+    }
+  }));
 }
 void last_slot(Call& call) {
   const kernels::IndexCopyDims d = kernels::index_copy_dims(call.view);
@@ -442,6 +453,7 @@ std::vector<Fault> faults() {
       {"offset_of_a_chunk", "paged_attention", chunk_offset},
       {"scales_of_a_head", "paged_attention", scales_of_a_head},
       {"end_of_the_ring", "paged_attention", end_of_the_ring},
+      {"values_behind", "paged_attention", values_behind},
       {"last_slot", "index_copy", last_slot},
       {"positions_of_the_first_row", "rope", positions_of_the_first},
 

@@ -36,6 +36,10 @@ std::vector<CLI::Option*> add_engine_options(CLI::App& command, EngineOptions& e
   return {
       number("--max-length", engine.max_length, 1,
              "Tokens of a prompt and what follows it, at most (as in training)"),
+      number(
+          "--max-source", engine.max_source, 1,
+          "Tokens of a prompt, at most, of a model with an encoder, which reads it apart from the text that "
+          "is written (as in training)"),
       number("--max-sequences", engine.max_sequences, 1, "Texts that are written at once; more wait")
           ->capture_default_str(),
       number("--step-tokens", engine.step_tokens, 1,

@@ -37,6 +37,7 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
                                                {"dtype", config.dtype},
                                                {"parameters", plan.parameter_count()},
                                                {"max_length", runner.length},
+                                               {"max_source", runner.source},
                                                {"max_sequences", runner.sequences},
                                                {"step_tokens", runner.tokens},
                                                {"page_size", runner.page_size},
@@ -58,8 +59,9 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
   } else {
     fmt::print("hardware    {} (device {}, profile {})\n", config.hardware, plan.device, plan.profile);
     fmt::print("parameters  {}, dtype {}\n", plan.parameter_count(), config.dtype);
-    fmt::print("texts       up to {} of {} tokens at once, {} tokens a step\n", runner.sequences,
-               runner.length, largest);
+    fmt::print("texts       up to {} of {} tokens at once, {} tokens a step{}\n", runner.sequences,
+               runner.length, largest,
+               runner.source > 0 ? fmt::format(", of sources of up to {} tokens", runner.source) : "");
     fmt::print("the same bits whatever else runs: {}\n",
                serving.batch_dependence.empty() ? "yes" : "no; " + serving.batch_dependence);
     fmt::print("predicted   {:.3g} s for a token alone, {:.3g} s for a step of {} tokens, with full caches\n",

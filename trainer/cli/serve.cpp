@@ -244,10 +244,14 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
     throw Error("--max-loras",
                 "must be room for every --adapter, of which there are " + std::to_string(adapters.size()),
                 std::to_string(slots));
+  const bool reads_source = layers::reads_source(*model.config.model);
+  const auto refuse_with_encoder = [&](bool given, const char* option) {
+    if (reads_source && given) throw Error(option, "needs a model without an encoder", "one with an encoder");
+  };
+  refuse_with_encoder(slots > 0, adapters.empty() ? "--max-loras" : "--adapter");
+  refuse_with_encoder(!options.draft.empty(), "--draft");
   if (slots > 0) add_lora_slots(model.config, slots, options.max_lora_rank, registries.classes);
   const TrainerConfig& config = model.config;
-  if (config.input->source(config.sequence) > 0)
-    throw Error("serve", "needs a model without an encoder", "one with an encoder");
   fmt::print("Loading {} for {}\n", run.shown(), config.hardware);
   std::fflush(stdout);
   const TokenizerConfig& tokens = *config.input->tokenizer;
@@ -256,6 +260,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   if (const std::string note = note_of_guess(tokens, tokenizer); !note.empty()) say_note(note);
   ServedModel& served = model.served;
   try {
+    if (reads_source) throw Error("chat", "needs a model without an encoder", "one with an encoder");
     model.chat = chat_format_of(config, tokenizer);
   } catch (const Error& error) {
     served.no_chat = fmt::format("this model cannot chat: {}", error.what());
@@ -282,7 +287,13 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   served.engine = model.engine.get();
   if (slots > 0) load_adapters(model, checkpoint, registries, options, adapters);
   served.tokenizer = &tokenizer;
-  served.encode = [&](std::string_view text) { return config.input->begin(tokenizer, text).tokens; };
+  if (reads_source) {
+    served.encode = [&](std::string_view text) { return config.input->begin(tokenizer, text).source; };
+    served.decoder_prompt = config.input->begin(tokenizer, "").tokens;
+    say_note("there are no embeddings: the model has an encoder, whose source is the prompt");
+  } else {
+    served.encode = [&](std::string_view text) { return config.input->begin(tokenizer, text).tokens; };
+  }
   served.chat = model.chat.get();
   served.ends = ends_of(tokens, tokenizer);
   const std::string& dependence = model.engine->batch_dependence();

@@ -9,6 +9,7 @@
 
 #include "hal/math.h"
 #include "hal/suggest.h"
+#include "layers/models/trace.h"
 #include "trainer/inference/prompt_lookup.h"
 #include "trainer/inference/token_score.h"
 
@@ -41,6 +42,16 @@ EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
   require("pages", options.pages, 0);
   require("max-waiting", options.max_waiting, 0);
   require("draft-tokens", options.draft_tokens, 0);
+  require("max-source", options.max_source, 0);
+  if (layers::reads_source(*config.model)) {
+    if (options.draft_tokens > 0)
+      throw Error("draft-tokens", "needs a model without an encoder", "one with an encoder");
+    options.pooling = Pooling::none;
+    if (options.max_source == 0 && config.input) options.max_source = config.input->source(config.sequence);
+    if (options.max_source == 0) options.max_source = config.sequence;
+  } else if (options.max_source > 0) {
+    throw Error("max-source", "needs a model with an encoder", "one without");
+  }
   if (options.max_length == 0) options.max_length = config.sequence;
   if (options.pages == 0)
     options.pages = options.max_sequences * hal::ceil_div(options.max_length, options.page_size);
@@ -70,6 +81,7 @@ ModelRunnerOptions runner_options(const EngineOptions& given, const TrainerConfi
           .page_size = options.page_size,
           .pages = options.pages,
           .batch_invariant = options.batch_invariant,
+          .source = options.max_source,
           .hidden_states = options.pooling != Pooling::none};
 }
 
@@ -78,7 +90,7 @@ Engine::Active::Active(RequestId id, Request taken, Pooling pooling) : request(s
   arrival = id;
   tokens = request.prompt;
   prompt = size();
-  usage.prompt_tokens = prompt;
+  usage.prompt_tokens = request.source.empty() ? prompt : static_cast<std::int64_t>(request.source.size());
   // Where the logits or the hidden state of every token are wanted, every token is computed.
   prefix_cache = !request.score_prompt && !(request.embed && pooling == Pooling::mean);
   if (request.score_prompt) scored = 0;
@@ -108,8 +120,9 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, ModelR
       owns_parameters_(owns_parameters),
       max_length_(options_.max_length),
       runner_(std::move(runner)),
-      no_prefix_cache_(runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone"
-                                                   : ""),
+      no_prefix_cache_(options_.max_source > 0       ? "what is computed of a text depends on its source"
+                       : runner_.uses_sequence_ids() ? "a cache keeps its keys and values for one text alone"
+                                                     : ""),
       speculator_(std::move(speculator)),
       pool_(pages_of(options_, runner_), options_.page_size,
             options_.prefix_cache && no_prefix_cache_.empty()),
@@ -134,8 +147,15 @@ void Engine::check(const Request& request) const {
   const std::string below = "must be below the model's vocabulary of " + std::to_string(vocabulary());
   if (!request.events) throw Error("request", "must have events", "none");
   if (request.prompt.empty()) throw Error("prompt", "must hold at least one token", "none");
-  for (const std::int32_t id : request.prompt)
-    if (!is_token(id)) throw Error("prompt", "token ids " + below, "id " + std::to_string(id));
+  for (const auto* ids : {&request.prompt, &request.source})
+    for (const std::int32_t id : *ids)
+      if (!is_token(id)) throw Error("prompt", "token ids " + below, "id " + std::to_string(id));
+  const auto source = static_cast<std::int64_t>(request.source.size());
+  if ((source > 0) != (max_source() > 0) || source > max_source())
+    throw Error("source",
+                max_source() > 0 ? "must hold 1 to " + std::to_string(max_source()) + " tokens"
+                                 : std::string("must be left out for a model without an encoder"),
+                std::to_string(source));
   if (request.embed && embedding_size() == 0)
     throw Error("embed", "needs an engine with a pooling of hidden states", "none");
   if (request.embed && (request.max_tokens != 0 || request.score_prompt))
@@ -443,13 +463,15 @@ void Engine::compute() {
     if (std::exchange(active.began, true)) continue;
     active.usage.cached_tokens = active.found;
     counts_.cached_tokens += active.found;
-    counts_.prompt_tokens += active.prompt;
+    counts_.prompt_tokens += active.usage.prompt_tokens;
   }
   const auto embeds = [](const Chunk& chunk) {
     return static_cast<const Active&>(*chunk.sequence).request.embed;
   };
   std::span<const float> logits, hidden_states;
   try {
+    for (Sequence* sequence : step.admitted)
+      if (max_source() > 0) runner_.encode(*sequence, static_cast<Active&>(*sequence).request.source);
     logits = runner_.run(step.chunks);
     if (std::any_of(step.chunks.begin(), step.chunks.end(), embeds)) hidden_states = runner_.hidden_states();
   } catch (const hal::DeviceLost& lost) {

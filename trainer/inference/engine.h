@@ -4,6 +4,9 @@
 // What a cache keeps for each sequence (WindowCache, ContiguousCache) is found again by nobody: a model with such a cache has no prefix
 // cache, and where no cache has pages, texts wait for nothing but their turn.
 //
+// A model with an encoder reads the source of a text when the text begins to run, and again where it was preempted. Texts of different
+// sources share nothing: such a model has no prefix cache.
+//
 // The tokens of a text depend neither on when it came nor on what else runs. Where the engine is batch-invariant, not a bit of a
 // log-probability does; elsewhere programs of other sizes may add in another order.
 #pragma once
@@ -45,7 +48,8 @@ struct EngineOptions {
   std::int64_t draft_tokens = 0;                       // guessed for a sequence, at most; 0 = no speculation
   std::optional<bool> batch_invariant = {};            // unset = on the CPU, where its kernels can
   std::int64_t checkpoint_step = 0;                    // of the first parameters, for the counters
-  Pooling pooling = Pooling::none;                     // of embeddings
+  Pooling pooling = Pooling::none;                     // of embeddings, which a model with an encoder has not
+  std::int64_t max_source = 0;  // tokens of a source, for a model with an encoder; 0 = as in training
 };
 
 // What an engine of these options runs. Throws Error for invalid ones.
@@ -105,6 +109,7 @@ class Engine : public EngineClient {
   EngineCounters counters() const override;
   // No longer than what the pool holds.
   std::int64_t max_length() const override { return max_length_; }
+  std::int64_t max_source() const override { return options_.max_source; }
   std::int64_t vocabulary() const override { return runner_.vocabulary(); }
   std::int64_t embedding_size() const override { return runner_.hidden_size(); }
   // Why what was computed is not found again by other requests where the options ask for it; "" = it is.

@@ -44,7 +44,7 @@ struct TokenScore {
 };
 
 struct Usage {
-  std::int64_t prompt_tokens = 0;
+  std::int64_t prompt_tokens = 0;  // of the source, where there is one
   std::int64_t cached_tokens = 0;  // of the prompt, whose keys and values were found in the prefix cache
   std::int64_t completion_tokens = 0;
 };
@@ -65,6 +65,8 @@ class RequestEvents {
 
 struct Request {
   std::vector<std::int32_t> prompt;  // at least one token
+  std::vector<std::int32_t>
+      source;  // of a model with an encoder: what it reads, at least one token; else none
   SamplerOptions sampler;
   std::int64_t max_tokens = 16;  // 0 = only the prompt's scores, or its embedding
   std::vector<std::int32_t> end_tokens;
@@ -115,6 +117,8 @@ class EngineClient {
   virtual void cancel(RequestId id) = 0;
   virtual EngineCounters counters() const = 0;
   virtual std::int64_t max_length() const = 0;  // tokens of a prompt and what follows it, together
+  // Tokens of a source, which each request must have; 0 = no request has one.
+  virtual std::int64_t max_source() const { return 0; }
   virtual std::int64_t vocabulary() const = 0;
   // Of an embedding; 0 = there are none.
   virtual std::int64_t embedding_size() const { return 0; }

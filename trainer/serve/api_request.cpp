@@ -124,6 +124,20 @@ void finish(RequestFields& fields, const ServedModel& model, ApiRequest& request
     const auto size = static_cast<std::int64_t>(request.prompts[i].size());
     if (size == 0) refuse_field(field, "must have at least one token", "none");
     const std::int64_t wanted = request.max_tokens.value_or(1);
+    if (const auto begun = static_cast<std::int64_t>(model.decoder_prompt.size()); begun > 0) {
+      if (size > model.engine->max_source())
+        throw ApiError(
+            400,
+            fmt::format("{} must have at most {} tokens, as the source of a model with an encoder; "
+                        "found {}",
+                        field, model.engine->max_source(), size),
+            prompt_field, "context_length_exceeded");
+      if (wanted > length - begun)
+        throw ApiError(
+            400, fmt::format("what is written must have at most {} tokens; found {}", length - begun, wanted),
+            "max_tokens", "context_length_exceeded");
+      continue;
+    }
     if (size > length || wanted > length - size)
       throw ApiError(
           400,
@@ -136,8 +150,10 @@ void finish(RequestFields& fields, const ServedModel& model, ApiRequest& request
 
 }  // namespace
 
-std::int64_t ApiRequest::tokens_after(std::size_t prompt, const EngineClient& engine) const {
-  return max_tokens.value_or(engine.max_length() - static_cast<std::int64_t>(prompts[prompt].size()));
+std::int64_t ApiRequest::tokens_after(std::size_t prompt, const ServedModel& model) const {
+  const std::vector<std::int32_t>& begun =
+      model.decoder_prompt.empty() ? prompts[prompt] : model.decoder_prompt;
+  return max_tokens.value_or(model.engine->max_length() - static_cast<std::int64_t>(begun.size()));
 }
 
 std::vector<std::int32_t> checked_ids(const RequestJson& list, const std::string& field,
@@ -158,11 +174,12 @@ std::vector<std::int32_t> checked_ids(const RequestJson& list, const std::string
 std::vector<std::int32_t> tokens_of_text(const std::string& text, const std::string& field,
                                          const ServedModel& model) {
   const auto bytes = static_cast<std::int64_t>(text.size());
-  if (bytes / kTokenBytes > model.engine->max_length())
-    throw ApiError(400,
-                   fmt::format("{} must have at most {} tokens; found a text of {} bytes", field,
-                               model.engine->max_length(), bytes),
-                   field, "context_length_exceeded");
+  const std::int64_t most =
+      model.decoder_prompt.empty() ? model.engine->max_length() : model.engine->max_source();
+  if (bytes / kTokenBytes > most)
+    throw ApiError(
+        400, fmt::format("{} must have at most {} tokens; found a text of {} bytes", field, most, bytes),
+        field, "context_length_exceeded");
   try {
     return model.encode(text);
   } catch (const Error& error) {
@@ -228,6 +245,10 @@ ApiRequest completion_request(const RequestJson& body, const ServedModel& model)
   read_common(fields, model, request);
   request.max_tokens = fields.integer("max_tokens", 0, INT64_MAX).value_or(16);
   request.echo = fields.boolean("echo").value_or(false);
+  if (request.echo && !model.decoder_prompt.empty())
+    refuse_field("echo",
+                 "must be false for a model with an encoder, whose prompt is not the beginning of a text",
+                 "true");
   if (const auto count = fields.integer("logprobs", 0, kAlternatives))
     request.logprobs = static_cast<int>(*count);
   fields.not_built("suffix", {""});

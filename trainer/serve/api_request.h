@@ -35,7 +35,7 @@ struct ApiRequest {
   std::vector<std::string> ignored;                    // fields that are not known
 
   // Of one prompt. At least 1 but for completions that ask for 0.
-  std::int64_t tokens_after(std::size_t prompt, const EngineClient& engine) const;
+  std::int64_t tokens_after(std::size_t prompt, const ServedModel& model) const;
 };
 
 // Both throw ApiError for whatever the model or this server cannot do.

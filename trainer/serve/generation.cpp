@@ -108,23 +108,26 @@ void Generation::add_choice(std::size_t prompt, std::int64_t k) {
   choice.part.index = static_cast<std::int64_t>(choices_.size());
   if (request_.logprobs) choice.part.scores.emplace();
   const std::vector<std::int32_t>& tokens = request_.prompts[prompt];
-  // An answer is a text of its own, a completion continues the prompt's.
+  // An answer is a text of its own, as is what is written of a source; a completion continues the prompt's.
+  const std::vector<std::int32_t>& begun = dependencies_.model.decoder_prompt;
+  const bool answers = request_.chat || !begun.empty();
   choice.stream = std::make_unique<TextStream>(
       request_.tools.syntax ? dependencies_.model.tools->tokenizer() : *dependencies_.model.tokenizer,
-      request_.chat ? std::span<const std::int32_t>() : std::span(tokens), request_.stop);
+      answers ? std::span<const std::int32_t>() : std::span(tokens), request_.stop);
   if (request_.tools.syntax)
     choice.reader = std::make_unique<ToolReader>(*request_.tools.syntax, request_.tools.functions,
                                                  request_.tools.several ? SIZE_MAX : 1);
   choice.usage.prompt_tokens = static_cast<std::int64_t>(tokens.size());
   Request request;
-  request.prompt = tokens;
+  (begun.empty() ? request.prompt : request.source) = tokens;
+  if (!begun.empty()) request.prompt = begun;
   request.sampler = request_.sampler;
   // Choices differ by their seeds; prompts that are alike have the same choices where the client gave the seed.
   request.sampler.seed += static_cast<std::uint64_t>(request_.seeded ? k : choice.part.index);
-  request.max_tokens = request_.tokens_after(prompt, *dependencies_.model.engine);
+  request.max_tokens = request_.tokens_after(prompt, dependencies_.model);
   request.end_tokens = request_.ends;
   if (request_.grammar)
-    request.constraint = std::make_shared<TokenMatcher>(request_.grammar, request_.ends, request_.chat);
+    request.constraint = std::make_shared<TokenMatcher>(request_.grammar, request_.ends, answers);
   request.logprobs = request_.logprobs.has_value();
   request.top = request_.logprobs.value_or(0);
   request.score_prompt = request_.echo && request_.logprobs;

@@ -24,9 +24,11 @@ struct ServedModel {
   EngineClient* engine = nullptr;  // must outlive the server
   const Tokenizer* tokenizer = nullptr;
   std::function<std::vector<std::int32_t>(std::string_view)> encode;  // a text as the model was trained on it
-  const ChatFormat* chat = nullptr;                                   // none = the model cannot chat
-  std::string no_chat;                                                // why
-  std::vector<std::int32_t> ends;                                     // tokens that end a text
+  // Of a model with an encoder, whose prompts are sources: what each text begins with. None = prompts begin texts.
+  std::vector<std::int32_t> decoder_prompt;
+  const ChatFormat* chat = nullptr;  // none = the model cannot chat
+  std::string no_chat;               // why
+  std::vector<std::int32_t> ends;    // tokens that end a text
   // Reads an adapter from a directory of the server's machine and loads it, in place of one of that name if `replace`; `done` hears ""
   // or what is wrong, on any thread. Throws EngineBusy. None = clients may not load adapters.
   std::function<void(const std::string& name, const std::string& directory, bool replace,

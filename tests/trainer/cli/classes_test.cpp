@@ -75,7 +75,7 @@ Input.prompt: JsonlFiles JsonlPairs
 Input.shuffle: JsonlFiles JsonlPairs TextFiles
 Input.tokenizer: JsonlFiles JsonlPairs TextFiles
 Input.too_long: JsonlFiles JsonlPairs
-KVCache.codec: ContiguousCache PagedCache WindowCache
+KVCache.codec: ContiguousCache LatentCache PagedCache WindowCache
 LanguageModel.decoder: CausalLM EncoderDecoder
 LanguageModel.loss: CausalLM EncoderDecoder
 LanguageModel.vocab_size: CausalLM EncoderDecoder
@@ -85,7 +85,7 @@ Layer.attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.attention_norm: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.base: Dora Dropout Lora LoraSlots Monitor SigmoidGated SoftCap StochasticDepth
 Layer.bias: BlockQuantizedLinear Linear Nf4Linear QuantizedLinear
-Layer.cache: Attention CrossLayerAttention LatentAttention
+Layer.cache: Attention CrossLayerAttention LatentAttention | CrossAttention
 Layer.cross_attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
 Layer.down_proj: FeedForward MoE
 Layer.dropout: Attention CrossAttention | Dora Lora

@@ -43,6 +43,11 @@ layers::CausalLM::Config set(const std::string& field, const std::string& value,
   return model;
 }
 
+layers::CausalLM::Config latent(const std::string& cache) {
+  return with("PagedCache", cache,
+              with("Attention", "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 value_dim=3}"));
+}
+
 const std::vector<std::pair<std::string, layers::CausalLM::Config>>& models() {
   static const std::string kAttention = "decoder.stack.layer.attention.";
   static const std::vector<std::pair<std::string, layers::CausalLM::Config>> all{
@@ -60,6 +65,13 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& models() {
       {"yarn",
        with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
       {"latent", with("Attention", "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 value_dim=3}")},
+      {"latents", latent("LatentCache{}")},
+      {"latents_in_f16", latent("LatentCache{codec=Plain{dtype=f16}}")},
+      {"latents_in_int8", latent("LatentCache{codec=Int8Rows{}}")},
+      {"latents_of_a_window_with_biases", set("decoder.stack.layer.attention.v_proj", "Linear{bias=true}",
+                                              set("decoder.stack.layer.attention.k_proj", "Linear{bias=true}",
+                                                  set("decoder.stack.layer.attention.mask",
+                                                      "SlidingWindow{window=4}", latent("LatentCache{}"))))},
       {"shared_keys",
        with(
            "Stack",
@@ -196,10 +208,11 @@ class Decode : public testing::TestWithParam<std::size_t> {};
 
 TEST_P(Decode, GivesTheLogitsOfTheWholeForwardPass) {
   const auto& [name, model] = models()[GetParam()];
-  const double tolerance = name == "cache_in_f16" ? 2e-3 : name == "cache_in_int8" ? 3e-2 : 2e-5;
+  const double tolerance = name.ends_with("in_f16") ? 2e-3 : name.ends_with("in_int8") ? 3e-2 : 2e-5;
   for (const std::string& id : computing_devices()) {
     // Kernels take a while to compile on the others.
-    if (!id.starts_with("cpu") && name != "llama" && name != "soft_cap_and_sink" && name != "rings_and_pages")
+    if (!id.starts_with("cpu") && name != "llama" && name != "soft_cap_and_sink" &&
+        name != "rings_and_pages" && name != "latents")
       continue;
     SCOPED_TRACE(id);
     check_steps(model, id, decode_options(), tolerance);
@@ -292,6 +305,7 @@ TEST(DecodeBits, NeedVariantsThatPromiseThem) {
 TEST(DecodeIn16Bits, GivesTheLogitsOfTheWholeForwardPass) {
   check_steps(tiny_llama(), "cpu", decode_options(kernels::DType::bf16), 3e-2);
   check_steps(of_experts(tiny_llama()), "cpu", decode_options(kernels::DType::f16), 1e-2);
+  check_steps(latent("LatentCache{}"), "cpu", decode_options(kernels::DType::f16), 1e-2);
 }
 
 TEST(DecodeIn16Bits, StoresWeightsAsTheyAreMultiplied) {
@@ -303,6 +317,16 @@ TEST(DecodeIn16Bits, StoresWeightsAsTheyAreMultiplied) {
   EXPECT_EQ(types.at("decoder/embedding/weight").dtype, kernels::DType::bf16);  // looked up and multiplied
   EXPECT_EQ(types.at("decoder/stack/layer0/attention_norm/weight").dtype, kernels::DType::f32);
   EXPECT_EQ(types.at("decoder/stack/layer0/attention/cache/keys").dtype, kernels::DType::bf16);
+  Bench latents("cpu");
+  latents.start(trainer::compose_inference(latent("LatentCache{}"), decode_options(kernels::DType::bf16),
+                                           catalog(), latents.device->info()));
+  EXPECT_EQ(latents.device->allocated_bytes(), latents.session->plan().peak_bytes);
+  for (const char* projection : {"k_proj", "v_proj"})
+    EXPECT_EQ(
+        latents.session->plan()
+            .persistent_types.at(std::string("decoder/stack/layer0/attention/") + projection + "/weight")
+            .dtype,
+        kernels::DType::bf16);
 }
 
 TEST(DecodePlan, HasItsCachesAsAClassOfMemory) {
@@ -340,6 +364,13 @@ TEST(DecodePlan, RefusesWhatACacheCannotDo) {
                   {.vocab = 19, .dim = 16, .layers = 1, .heads = 4, .kv_heads = 2, .ffn = 24})),
               HasSubstr("encoder"));
   EXPECT_EQ(refusal(tiny_llama()), "");
+  EXPECT_THAT(
+      refusal(with("PagedCache", "LatentCache{}")),
+      testing::AllOf(HasSubstr("layer0/attention"), HasSubstr("LatentAttention"), HasSubstr("PagedCache")));
+  EXPECT_EQ(refusal(latent("LatentCache{}")), "");
+  EXPECT_THAT(refusal(set(attention + "k_proj", "Lora{rank=2}", latent("LatentCache{}"))),
+              testing::AllOf(HasSubstr("layer0/attention"), HasSubstr("another layer as k_proj"),
+                             HasSubstr("PagedCache")));
 }
 
 TEST(DecodePlan, SaysWhatWouldHelpWhenACacheDoesNotFit) {

@@ -45,6 +45,20 @@ TinyModel with_cache(const std::string& cache, const std::string& mask = kSlidin
   return model;
 }
 
+constexpr std::int64_t kRank = 24, kRotary = 8;
+void make_latent(TinyModel& model, const std::string& cache, const std::string& mask = kAllLayers) {
+  layers::replace(*model.config.model, "Attention", "LatentAttention{kv_rank=24 head_dim=16 rotary_dim=8}",
+                  classes());
+  if (mask != kAllLayers) layers::replace(*model.config.model, "Causal", mask, classes());
+  layers::replace(*model.config.model, "PagedCache", cache, classes());
+}
+TinyModel latent(const std::string& cache, const std::string& mask = kAllLayers) {
+  TinyModel model;
+  make_latent(model, cache, mask);
+  model.initialize(5);
+  return model;
+}
+
 // The first layer sees all tokens, the second the window.
 TinyModel mixed(const std::string& all, const std::string& window) {
   TinyModel model;
@@ -199,6 +213,48 @@ TEST(Caches, GiveTheSameBitsWithEachCodec) {
   }
 }
 
+TEST(Caches, OfLatentsGiveTheSameBits) {
+  const std::vector<Request> requests = requests_of(16);
+  for (const char* mask : {kAllLayers, kSlidingWindow}) {
+    SCOPED_TRACE(mask);
+    TinyModel model = latent("LatentCache{}", mask);
+    const std::vector<Bits> expected = write(model, plain_options(), requests, false).bits;
+    for (const std::int64_t page : {1, 5, 16, 64, 256}) {
+      EngineOptions options = plain_options();
+      options.page_size = page;
+      EXPECT_EQ(write(model, options, requests, true).bits, expected) << "pages of " << page;
+    }
+    expect_bits("LatentCache", model, expected, requests, true);
+    // Those that keep keys and values of heads add in another order.
+    TinyModel of_heads = latent("PagedCache{}", mask);
+    const std::vector<Bits> others = write(of_heads, plain_options(), requests, true).bits;
+    EXPECT_NE(others, expected);
+    for (std::size_t i = 0; i < requests.size(); ++i)
+      if (requests[i].score_prompt)
+        for (std::size_t at = 0; at + 1 < requests[i].prompt.size(); ++at) {
+          float a, b;
+          std::memcpy(&a, &expected[i][at].second, sizeof a);
+          std::memcpy(&b, &others[i][at].second, sizeof b);
+          EXPECT_NEAR(a, b, 1e-4 * (1 + std::abs(a)));
+        }
+  }
+}
+
+TEST(Caches, OfLatentsGiveTheSameBitsWithEachCodec) {
+  const std::vector<Request> requests = requests_of(8);
+  std::vector<std::vector<Bits>> by_codec;
+  for (const char* codec : {"Plain{}", "Plain{dtype=bf16}", "Int8Rows{}", "Nf4Rows{}", "Nf4Rows{block=8}"}) {
+    SCOPED_TRACE(codec);
+    TinyModel model = latent(fmt::format("LatentCache{{codec={}}}", codec));
+    const std::vector<Bits> alone = write(model, plain_options(), requests, false).bits;
+    EngineOptions options = plain_options();
+    options.page_size = 16;
+    EXPECT_EQ(write(model, options, requests, true).bits, alone);
+    for (const std::vector<Bits>& other : by_codec) EXPECT_NE(alone, other);
+    by_codec.push_back(alone);
+  }
+}
+
 TEST(Caches, RefuseWhatTheyCannotKeep) {
   TinyModel model = with_cache("WindowCache{}", kAllLayers);
   EXPECT_THAT(message_of([&] { model.engine(plain_options()); }), HasSubstr("sliding window"));
@@ -207,6 +263,8 @@ TEST(Caches, RefuseWhatTheyCannotKeep) {
   EXPECT_THAT(kept.engine(plain_options()).no_prefix_cache(), HasSubstr("one text alone"));
   TinyModel paged = with_cache("PagedCache{}");
   EXPECT_EQ(paged.engine(plain_options()).no_prefix_cache(), "");
+  TinyModel of_heads = with_cache("LatentCache{}");
+  EXPECT_THROW(of_heads.engine(plain_options()), layers::NoCache);
 }
 
 TEST(Caches, TakeTheMemoryThatTheySay) {
@@ -226,6 +284,10 @@ TEST(Caches, TakeTheMemoryThatTheySay) {
   EXPECT_EQ(cache_bytes(with_cache("PagedCache{codec=Int8Rows{}}")), Bytes((kToken + 8 * 4) * 8, 0));
   EXPECT_EQ(cache_bytes(with_cache("PagedCache{codec=Nf4Rows{}}")), Bytes((kToken / 2 + 8 * 4) * 8, 0));
   EXPECT_EQ(cache_bytes(with_cache("ContiguousCache{}")), Bytes(0, 4 * kToken * kLongest));
+  constexpr std::int64_t kLatents = 2 * (kRank + kRotary);  // in 2 layers
+  EXPECT_EQ(cache_bytes(latent("LatentCache{}")), Bytes(4 * kLatents * 8, 0));
+  EXPECT_EQ(cache_bytes(latent("LatentCache{codec=Int8Rows{}}")), Bytes((kLatents + 2 * 4) * 8, 0));
+  EXPECT_EQ(cache_bytes(latent("LatentCache{codec=Nf4Rows{}}")), Bytes((kLatents / 2 + 2 * 4) * 8, 0));
   EXPECT_EQ(cache_bytes(with_cache("WindowCache{}")), Bytes(0, 4 * kToken * (kWindow - 1 + kStepTokens)));
 }
 
@@ -291,22 +353,27 @@ double loss(TinyModel& model) {
   return sum / count;
 }
 
-TEST(Caches, CostLittleOfTheLossInFewerBits) {
-  TinyModel model;
+void check_losses(TinyModel model, const std::string& cache) {
+  SCOPED_TRACE(cache);
   model.weights = trained(model.config);
   const auto loss_with = [&](const std::string& codec) {
-    layers::replace(*model.config.model, "PagedCache", "PagedCache{codec=" + codec + "}", classes());
+    layers::replace(*model.config.model, cache, cache + "{codec=" + codec + "}", classes());
     return loss(model);
   };
   const double plain = loss_with("Plain{dtype=f32}"), int8 = loss_with("Int8Rows{}"),
                nf4 = loss_with("Nf4Rows{}");
-  fmt::print("held-out loss {:.5f}; with int8 rows {:+.3f} %, with nf4 rows {:+.3f} %\n", plain,
+  fmt::print("{}: held-out loss {:.5f}; with int8 rows {:+.3f} %, with nf4 rows {:+.3f} %\n", cache, plain,
              100 * (int8 / plain - 1), 100 * (nf4 / plain - 1));
   EXPECT_LT(plain, 3.2);  // it has learnt something: of bytes alone it would be 5.5
   EXPECT_LE(int8, 1.003 * plain);
   EXPECT_LE(nf4, 1.03 * plain);
   EXPECT_NE(int8, plain);
   EXPECT_NE(nf4, plain);
+}
+
+TEST(Caches, CostLittleOfTheLossInFewerBits) {
+  check_losses(TinyModel(), "PagedCache");
+  check_losses(latent("LatentCache{}"), "LatentCache");
 }
 
 }  // namespace

@@ -16,6 +16,7 @@
 
 #include "hal/wrappers/forwarding_device.h"
 #include "layers/cache/kv_cache.h"
+#include "layers/config/tree.h"
 #include "layers/models/models.h"
 #include "tests/message_of.h"
 #include "tests/trainer/inference/support.h"
@@ -410,11 +411,14 @@ TEST(EngineWeights, ThatCannotBeReadEndIt) {
 }
 
 TEST(EngineModel, WithoutCachesIsRefused) {
-  TinyModel model;
-  const trainer::TrainerConfig pairs = trainer::tiny_pairs();
-  EXPECT_THROW(Engine(pairs, {}, *model.device, inference_catalog(), model.weights), layers::NoCache);
-  EXPECT_THAT(message_of([&] { Engine(pairs, {}, *model.device, inference_catalog(), model.weights); }),
-              HasSubstr("encoder"));
+  for (const char* without :
+       {"decoder.stack.layer.attention.cache", "decoder.stack.layer.cross_attention.cache"}) {
+    TinyModel model;
+    model.config = trainer::tiny_pairs();
+    layers::set(*model.config.model, without, "none", trainer::recipe_classes());
+    EXPECT_THROW(model.engine({}), layers::NoCache);
+    EXPECT_THAT(message_of([&] { model.engine({}); }), HasSubstr("no cache"));
+  }
 }
 
 TEST(EngineModel, HasItsOptionsChecked) {

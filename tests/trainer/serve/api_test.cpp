@@ -51,6 +51,40 @@ TEST(Api, RoutesAndMethods) {
   EXPECT_EQ(json_of(answer)["error"]["type"], "invalid_request_error");
 }
 
+// The prompt is the source; the text begins with tokens of the decoder's own.
+TEST(Api, ACompletionOfASource) {
+  ScriptedServer server({}, false);
+  server.engine.set_max_source(6);
+  server.set_model();
+  const Answer answer = server.post("/v1/completions", R"({"prompt":"abc","max_tokens":9,"logprobs":1})");
+  ASSERT_EQ(answer.status, 200) << answer.body;
+  const Json json = json_of(answer);
+  EXPECT_EQ(json["choices"][0]["text"], "hello");
+  EXPECT_EQ(json["choices"][0]["logprobs"]["text_offset"], Json::parse("[0,1,2,3,4]"));
+  EXPECT_EQ(json["usage"]["prompt_tokens"], 3);
+  const trainer::Request request = server.engine.requests().at(0);
+  EXPECT_THAT(request.source, ElementsAre('a', 'b', 'c'));
+  EXPECT_THAT(request.prompt, ElementsAre(0));
+  EXPECT_EQ(json_of(server.post("/v1/completions", R"({"prompt":[[1,2],[3]],"n":2})"))["choices"].size(), 4u);
+  EXPECT_THAT(server.engine.requests().back().source, ElementsAre(3));
+  const auto refused = [&](const std::string& route, const std::string& body) {
+    const Answer refusal = server.post("/v1/" + route, body);
+    EXPECT_EQ(refusal.status, 400) << body;
+    return json_of(refusal)["error"]["message"].get<std::string>();
+  };
+  EXPECT_THAT(
+      refused("completions", R"({"prompt":"abcdefg"})"),
+      HasSubstr("prompt must have at most 6 tokens, as the source of a model with an encoder; found 7"));
+  EXPECT_THAT(refused("completions", R"({"prompt":""})"), HasSubstr("at least one token"));
+  EXPECT_EQ(server.post("/v1/completions", R"({"prompt":"a","max_tokens":199})").status, 200);
+  EXPECT_THAT(refused("completions", R"({"prompt":"a","max_tokens":200})"),
+              HasSubstr("what is written must have at most 199 tokens; found 200"));
+  EXPECT_THAT(refused("completions", R"({"prompt":"a","echo":true})"), HasSubstr("echo must be false"));
+  EXPECT_THAT(refused("completions", R"({"prompt":"a","prompt_logprobs":1})"), HasSubstr("prompt_logprobs"));
+  EXPECT_THAT(refused("chat/completions", R"({"messages":[{"role":"user","content":"a"}]})"),
+              HasSubstr("cannot chat"));
+}
+
 TEST(Api, ACompletion) {
   ScriptedServer server;
   const Answer answer = server.post(

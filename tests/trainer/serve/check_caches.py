@@ -2,6 +2,7 @@
 reference (scripts/check-serving caches)."""
 import argparse
 import concurrent.futures
+import json
 import os
 import pathlib
 import re
@@ -12,40 +13,70 @@ from check_exact import requests_of
 from serving import Server, model_of
 
 MOST = {"Int8Rows{}": 0.003, "Nf4Rows{}": 0.03}  # of the loss, that a codec may add
-FAULTS = ["page_boundary", "stale_page", "neighbours_pages", "offset_of_a_chunk", "scales_of_a_head", "end_of_the_ring"]
+FAULTS = ["page_boundary", "stale_page", "neighbours_pages", "offset_of_a_chunk", "scales_of_a_head", "end_of_the_ring", "values_behind"]
 
 
 def with_cache(cache):
     return ["--modify", f'Replace{{class=PagedCache with="{cache}"}}']
 
 
+def answers(program, run, bodies, *arguments, at_once=8):
+    server = Server(program, run, "--max-sequences", "8", *arguments)
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        found = list(pool.map(server.completion, bodies))
+    if server.end() != 0:
+        sys.exit("the server did not exit with 0")
+    return found
+
+
+def same_bits(what, than, expected, found):
+    differ = sum(a["tokens"] != b["tokens"] for a, b in zip(expected, found))
+    bits = sum(x != y for a, b in zip(expected, found) for x, y in zip(a["logprobs"], b["logprobs"]))
+    print(f"{what}: {differ} of {len(expected)} texts and {bits} log-probabilities differ from {than}", flush=True)
+    return differ == 0 and bits == 0
+
+
 def check_bits(program, recipe, count):
-    """Pages of every size, rings and contiguous rows, each with one text at a time and with many."""
+    """Pages of every size, rings and contiguous rows, and pages of latent vectors, each with one text at a time and with many."""
     bodies = requests_of(count)
-    window = model_of(program, recipe, "f32", "build/serving", "-window", ["model.decoder.stack.layer.attention.mask=SlidingWindow{window=128}"])
+    attention = "model.decoder.stack.layer.attention"
+    window = model_of(program, recipe, "f32", "build/serving", "-window", [f"{attention}.mask=SlidingWindow{{window=128}}"])
     plain = model_of(program, recipe, "f32", "build/serving")
+    latent = model_of(program, recipe, "f32", "build/serving", "-latent",
+                      [f"{attention}=LatentAttention{{num_heads=4 kv_rank=48 head_dim=32 rotary_dim=16}}"])
     right = True
-    for run, caches in ((window, ["WindowCache{}", "ContiguousCache{}"]), (plain, ["ContiguousCache{}"])):
-        name = "a window of 128" if run == window else "all tokens"
-
-        def answers(*arguments):
-            server = Server(program, run, "--max-sequences", "8", *arguments)
-            with concurrent.futures.ThreadPoolExecutor(8) as pool:
-                found = list(pool.map(server.completion, bodies))
-            if server.end() != 0:
-                sys.exit("the server did not exit with 0")
-            return found
-
-        expected = answers("--page-size", "16")
-        ways = [(f"pages of {size}", ["--page-size", str(size)]) for size in (64, 256)]
-        ways += [(cache, with_cache(cache)) for cache in caches]
+    for run, name, of_pages, caches in ((window, "a window of 128", "PagedCache{}", ["WindowCache{}", "ContiguousCache{}"]),
+                                        (plain, "all tokens", "PagedCache{}", ["ContiguousCache{}"]),
+                                        (latent, "latent vectors", "LatentCache{}", ["LatentCache{}"])):
+        pages = with_cache(of_pages) if of_pages != "PagedCache{}" else []
+        expected = answers(program, run, bodies, "--page-size", "16", *pages)
+        ways = [(f"pages of {size}", ["--page-size", str(size), *pages]) for size in (64, 256)]
+        ways += [(cache, with_cache(cache)) for cache in caches if cache != of_pages]
         ways += [(f"{cache} and guesses", [*with_cache(cache), "--draft-tokens", "7", "--step-tokens", "64"]) for cache in caches[:1]]
         for way, arguments in ways:
-            found = answers(*arguments)
-            differ = sum(a["tokens"] != b["tokens"] for a, b in zip(expected, found))
-            bits = sum(x != y for a, b in zip(expected, found) for x, y in zip(a["logprobs"], b["logprobs"]))
-            print(f"{recipe}, {name}, {way}: {differ} of {len(bodies)} texts and {bits} log-probabilities differ from pages of 16", flush=True)
-            right &= differ == 0 and bits == 0
+            right &= same_bits(f"{recipe}, {name}, {way}", "pages of 16", expected, answers(program, run, bodies, *arguments))
+    return right
+
+
+def check_sources(program, count):
+    """Texts of a model with an encoder, alone and with others, with each form of what is kept of their sources."""
+    run = pathlib.Path("build/serving/tiny-pairs")
+    if not run.is_dir():
+        run.parent.mkdir(parents=True, exist_ok=True)
+        pairs = run.parent / "pairs.jsonl"
+        words = ["the", "sea", "was", "light", "and", "day"]
+        pairs.write_text("".join(json.dumps({"prompt": words[i % 6], "completion": words[i // 6 % 6]}) + "\n" for i in range(600)))
+        subprocess.run([program, "train", "tiny-pairs", "--device", "cpu", "--data", pairs, "--out", run, "--steps", "1", "--quiet",
+                        "--sample", "0", "--set", "sequence=64"], check=True)
+    bodies = [{**body, "prompt": body["prompt"][:64], "max_tokens": min(body["max_tokens"], 60)} for body in requests_of(count)]
+    right = True
+    for codec in ("Plain{}", "Plain{dtype=bf16}", "Int8Rows{}", "Nf4Rows{}"):
+        cache = ["--max-length", "64", "--modify", f'Replace{{class=SourceCache with="SourceCache{{codec={codec}}}"}}'] if codec != "Plain{}" else \
+            ["--max-length", "64"]
+        alone = answers(program, str(run), bodies, *cache, at_once=1)
+        for way, arguments in (("8 at once", []), ("few pages", ["--pages", "8", "--page-size", "16"])):
+            right &= same_bits(f"tiny-pairs, sources as {codec}, {way}", "each alone", alone,
+                               answers(program, str(run), bodies, *cache, *arguments))
     return right
 
 
@@ -56,15 +87,23 @@ def check_loss(program):
     text = "".join(path.read_text(encoding="utf-8") for path in sorted(pathlib.Path("docs").glob("*.md")))
     text = text.encode("ascii", "replace").decode()
     cut = len(text) * 9 // 10
-    run = folder / "tiny-of-docs"
-    if not run.is_dir():
-        (folder / "docs.txt").write_text(text[:cut], encoding="utf-8")
-        subprocess.run([program, "train", "tiny", "--device", "cpu", "--data", folder / "docs.txt", "--out", run, "--steps", "600", "--quiet",
-                        "--sample", "0", "--set", "batch=16", "--set", "sequence=256"], check=True)
     held_out = [list(text[at:at + 256].encode()) for at in range(cut, len(text) - 256, 256)][:48]
+    right = True
+    for cache, suffix, edits in (("PagedCache", "", []),
+                                 ("LatentCache", "-latent", ["--replace", "Attention=LatentAttention{kv_rank=32 head_dim=16 rotary_dim=16}"])):
+        run = folder / ("tiny-of-docs" + suffix)
+        if not run.is_dir():
+            (folder / "docs.txt").write_text(text[:cut], encoding="utf-8")
+            subprocess.run([program, "train", "tiny", "--device", "cpu", "--data", folder / "docs.txt", "--out", run, "--steps", "600",
+                            "--quiet", "--sample", "0", "--set", "batch=16", "--set", "sequence=256", *edits], check=True)
+        right &= check_losses(program, str(run), cache, held_out)
+    return right
 
+
+def check_losses(program, run, cache, held_out):
+    """What codecs add to the loss."""
     def loss(codec):
-        server = Server(program, str(run), *with_cache(f"PagedCache{{codec={codec}}}"))
+        server = Server(program, run, *with_cache(f"{cache}{{codec={codec}}}"))
         with concurrent.futures.ThreadPoolExecutor(8) as pool:
             found = list(pool.map(lambda ids: server.completion({"prompt": ids, "max_tokens": 0, "echo": True, "logprobs": 0}), held_out))
         if server.end() != 0:
@@ -73,7 +112,7 @@ def check_loss(program):
         return sum(scores) / len(scores), len(scores)
 
     plain, count = loss("Plain{dtype=f32}")
-    print(f"tiny on the documents, {count} held-out tokens: loss {plain:.4f}", flush=True)
+    print(f"tiny on the documents, {cache}, {count} held-out tokens: loss {plain:.4f}", flush=True)
     right = 0 < plain < 3.5
     for codec, most in MOST.items():
         more = loss(codec)[0] / plain - 1
@@ -111,10 +150,11 @@ def main():
     parser.add_argument("--requests", type=int, default=40)
     parser.add_argument("--calls", type=int, default=2000)
     parser.add_argument("--backends", default="cpu", help="whose kernels get random calls, such as cpu,opencl,vulkan")
-    parser.add_argument("--only", choices=["kernels", "loss", "bits"])
+    parser.add_argument("--only", choices=["kernels", "loss", "bits", "sources"])
     options = parser.parse_args()
     parts = {"kernels": lambda: check_kernels(options.calls, options.backends.split(",")),
              "loss": lambda: check_loss(options.program),
+             "sources": lambda: check_sources(options.program, options.requests),
              "bits": lambda: check_bits(options.program, "tiny", options.requests)
              & check_bits(options.program, "smollm2-135m", options.requests)}
     right = all([part() for name, part in parts.items() if options.only in (None, name)])

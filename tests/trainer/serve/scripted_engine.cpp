@@ -134,7 +134,8 @@ bool ScriptedEngine::step(Active& active, bool cancelled, const std::string& err
   if (cancelled) return finish(FinishReason::cancelled);
   if (active.written < 0) {
     active.written = 0;
-    active.usage.prompt_tokens = static_cast<std::int64_t>(request.prompt.size());
+    active.usage.prompt_tokens =
+        static_cast<std::int64_t>((request.source.empty() ? request.prompt : request.source).size());
     if (request.score_prompt) {
       std::vector<TokenScore> scores;
       for (std::size_t i = 1; i < request.prompt.size(); ++i) scores.push_back(score(request.prompt[i], -1));
@@ -191,7 +192,12 @@ void ScriptedServer::set_model() {
   model.engine = &engine;
   model.tokenizer = tokenizer_.get();
   model.encode = [this](std::string_view text) { return tokenizer_->encode(text); };
-  model.chat = chat_.get();
+  if (engine.max_source() > 0) {
+    model.decoder_prompt = {0};
+    model.no_chat = "this model cannot chat";
+  } else {
+    model.chat = chat_.get();
+  }
   model.ends = trainer::ends_of(tokens_, *tokenizer_);
   server_->set_model(model);
 }

@@ -27,6 +27,7 @@ class ScriptedEngine : public trainer::EngineClient {
   void cancel(trainer::RequestId id) override;
   trainer::EngineCounters counters() const override;
   std::int64_t max_length() const override { return max_length_; }
+  std::int64_t max_source() const override { return max_source_; }
   std::int64_t vocabulary() const override { return 256; }
   std::int64_t embedding_size() const override { return embedding_size_; }
 
@@ -39,6 +40,8 @@ class ScriptedEngine : public trainer::EngineClient {
   void hold(bool held);                 // nothing is written meanwhile
   // 3 to begin with. An embedding is the first token, the number of tokens, and zeros.
   void set_embedding_size(std::int64_t size) { embedding_size_ = size; }
+  // As of a model with an encoder, before ScriptedServer::set_model().
+  void set_max_source(std::int64_t tokens) { max_source_ = tokens; }
   std::vector<trainer::Request> requests() const;
   // Waits until so many requests have come, or were cancelled.
   void wait_for_requests(std::size_t count);
@@ -57,7 +60,7 @@ class ScriptedEngine : public trainer::EngineClient {
   bool step(Active& active, bool cancelled, const std::string& error);
 
   const std::int64_t max_length_;
-  std::atomic<std::int64_t> embedding_size_{3};
+  std::atomic<std::int64_t> embedding_size_{3}, max_source_{0};
   mutable std::mutex mutex_;
   std::condition_variable changed_;
   std::vector<Active> submitted_;

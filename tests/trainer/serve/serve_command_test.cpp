@@ -108,6 +108,48 @@ TEST(ServeCommand, ServesARunUntilASignal) {
   }
 }
 
+TEST(ServeCommand, ReadsPromptsByAnEncoder) {
+  const Scratch scratch;
+  std::string pairs;
+  for (int i = 0; i < 300; ++i)
+    pairs += "{\"prompt\": \"word " + std::to_string(i) + "\", \"completion\": \"the number " +
+             std::to_string(i) + "\"}\n";
+  const std::string data = scratch.file("pairs.jsonl", pairs), run = scratch.path("run");
+  ASSERT_EQ(
+      meshloom("train tiny-pairs --device cpu --steps 60 --sample 0 --quiet --data " + data + " --out " + run)
+          .code,
+      0);
+  Served served({run, "--device", "cpu", "--max-source", "40"});
+  EXPECT_THAT(served.said(), HasSubstr(", batch-invariant\n"));
+  ASSERT_NE(served.port(), 0);
+  for (const char* prompt : {"word 3", "word 17", "other"}) {
+    const Json generated =
+        Json::parse(meshloom("generate --device cpu --temperature 0 --tokens 12 --json --prompt '" +
+                             std::string(prompt) + "' --checkpoint " + run)
+                        .out);
+    const Answer answer = ask(served.port(), "POST", "/v1/completions",
+                              Json{{"prompt", prompt}, {"max_tokens", 12}, {"temperature", 0}}.dump());
+    ASSERT_EQ(answer.status, 200) << answer.body;
+    const Json json = Json::parse(answer.body);
+    std::string text = generated["text"];
+    EXPECT_THAT(text, testing::StartsWith("the "));
+    if (generated["ended"]) text.pop_back();  // the end is a token of the text there
+    EXPECT_EQ(json["choices"][0]["text"], text) << prompt;
+    EXPECT_EQ(json["usage"]["prompt_tokens"], std::string(prompt).size() + 1) << "its end is a token too";
+    EXPECT_EQ(json["usage"]["completion_tokens"], generated["tokens"].size());
+  }
+  EXPECT_EQ(ask(served.port(), "POST", "/v1/embeddings", R"({"input":"a"})").status, 400);
+  served.signal(SIGTERM);
+  EXPECT_EQ(served.exit_code(), 0);
+  for (const auto& [option, said] : {std::pair{"--draft-tokens 3", "draft-tokens"},
+                                     {"--max-loras 2", "--max-loras"},
+                                     {"--draft other", "--draft"}}) {
+    const Outcome refused = meshloom("serve --port 0 --device cpu " + run + " " + option);
+    EXPECT_EQ(refused.code, 1);
+    EXPECT_THAT(refused.err, HasSubstr(std::string(said) + ": needs a model without an encoder"));
+  }
+}
+
 // The mark of calls is a special token here, which is not seen in other texts; the weights are random, so only the grammar makes calls.
 TEST(ServeCommand, CallsToolsThroughTheModelsTemplate) {
   const Scratch scratch;

@@ -25,6 +25,17 @@ bool looks_up_in(const Call& call, ValueId table, DType dtype) {
          call.attrs.text("dtype") == hal::to_string(dtype);
 }
 
+// Whether all that reads a value, or views of it, reads it in `dtype`.
+bool read_in(const Program& program, const Graph& graph, ValueId id, DType dtype) {
+  const std::vector<int>& readers = graph.readers_of(id);
+  return !readers.empty() && !graph.outlives_program(id) &&
+         std::all_of(readers.begin(), readers.end(), [&](int index) {
+           const Call& call = program.calls[at(index)];
+           return casts_to(call, dtype) || looks_up_in(call, id, dtype) ||
+                  (call.op == "reshape" && read_in(program, graph, call.outputs[0], dtype));
+         });
+}
+
 }  // namespace
 
 std::set<std::string> frozen_weights(const Program& program,
@@ -33,15 +44,9 @@ std::set<std::string> frozen_weights(const Program& program,
   for (const layers::ParameterInfo& info : parameters)
     if (info.frozen && info.type.dtype == DType::f32) frozen.insert(info.path);
   const Graph graph(program);
-  for (const ValueId id : program.inputs) {
-    const std::vector<int>& readers = graph.readers_of(id);
-    if (frozen.count(program.value(id).name) && !readers.empty() && !graph.outlives_program(id) &&
-        std::all_of(readers.begin(), readers.end(), [&](int index) {
-          const Call& call = program.calls[at(index)];
-          return casts_to(call, dtype) || looks_up_in(call, id, dtype);
-        }))
+  for (const ValueId id : program.inputs)
+    if (frozen.count(program.value(id).name) && read_in(program, graph, id, dtype))
       names.insert(program.value(id).name);
-  }
   return names;
 }
 
@@ -60,8 +65,12 @@ void store_in(DType dtype, const std::set<std::string>& names, Program& program)
       uses[at(call.outputs[0])] = call.inputs[0];
       continue;
     }
+    if (call.op == "reshape" && stored[at(call.inputs[0])]) {  // a view has the type of what it shows
+      program.value(call.outputs[0]).type.dtype = dtype;
+      stored[at(call.outputs[0])] = 1;
+    }
     for (ValueId& id : call.inputs) {
-      if (!stored[at(id)] || looks_up_in(call, id, dtype)) continue;
+      if (!stored[at(id)] || looks_up_in(call, id, dtype) || call.op == "reshape") continue;
       const auto [wide, is_new] = in_f32.try_emplace(id, static_cast<ValueId>(program.values.size()));
       if (is_new) {
         const kernels::Value weight = program.value(id);

@@ -12,7 +12,8 @@
 
 namespace meshloom::trainer {
 
-// The frozen parameters in f32 that the program reads through casts to `dtype` alone, and as tables of embeddings in it.
+// The frozen parameters in f32 that the program reads through casts to `dtype` alone, also of views of them, and as tables of embeddings
+// in it.
 std::set<std::string> frozen_weights(const kernels::Program& program,
                                      const std::vector<layers::ParameterInfo>& parameters,
                                      kernels::DType dtype);

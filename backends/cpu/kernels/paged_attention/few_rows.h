@@ -12,7 +12,7 @@
 namespace meshloom::backends::cpu {
 
 // Up to so many rows are few.
-constexpr std::int64_t kFewRows = 12;
+constexpr std::int64_t kFewRows = 16;
 
 // scores (rows, kKeyTile) = queries (rows, d) keys. The keys are columns: (d, kKeyTile) floats, or with `bf16_pairs`
 // (d / 2, kKeyTile) words of two bf16 that are neighbours along d.

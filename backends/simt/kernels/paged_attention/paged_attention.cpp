@@ -22,16 +22,20 @@ struct Shape {
   std::int64_t width, keys, heads;  // invocations, keys of each in a tile, query heads of a workgroup
 };
 
+constexpr std::int64_t kWidest = 8;  // numbers of a pack
+
+std::int64_t shared_bytes(const PagedAttentionDims& d, const Shape& s, std::int64_t pack) {
+  return 4 * (s.heads * d.d + (s.heads + 1) * s.width * s.keys + s.heads * s.width + s.width * pack + 16);
+}
+
 Shape shape_of(const PagedAttentionDims& d, const hal::DeviceInfo& target) {
   constexpr std::int64_t kMaxHeads = 8, kScores = 16;  // of an invocation, in registers
   const std::int64_t width = target.is_cpu ? 8 : std::min<std::int64_t>(64, max_invocations(target));
   std::int64_t heads = std::min(kMaxHeads, d.group());
-  while (d.group() % heads != 0) --heads;
-  return {width, std::clamp<std::int64_t>(kScores / heads, 1, 4), heads};
-}
-
-std::int64_t shared_bytes(const PagedAttentionDims& d, const Shape& s, std::int64_t pack) {
-  return 4 * (s.heads * d.d + (s.heads + 1) * s.width * s.keys + s.heads * s.width + s.width * pack + 16);
+  const auto shape = [&] { return Shape{width, std::clamp<std::int64_t>(kScores / heads, 1, 4), heads}; };
+  while (d.group() % heads != 0 || (heads > 1 && shared_bytes(d, shape(), kWidest) > workgroup_bytes(target)))
+    --heads;
+  return shape();
 }
 
 // Of one invocation, over all loops.
@@ -51,10 +55,10 @@ std::int64_t modifier_bytes(const PagedAttentionDims& d) { return needs_both(d) 
 std::vector<kernels::TensorType> as_floats(const CallView& call, const PagedAttentionDims& d) {
   std::vector<kernels::TensorType> inputs(call.inputs.begin(), call.inputs.end());
   for (const auto& [pool, features] :
-       {std::pair{PagedAttentionDims::kKPool, d.d}, {PagedAttentionDims::kVPool, d.dv}})
+       {std::pair{int{PagedAttentionDims::kKPool}, d.d}, {d.v_pool, d.value_row()}})
     if (d.k_scales >= 0)
-      inputs[pool] = {hal::DType::f32,
-                      {d.p, d.page, d.kv, d.stored(features) * (d.pool == hal::DType::u8 ? 2 : 1)}};
+      inputs[static_cast<std::size_t>(pool)] = {
+          hal::DType::f32, {d.p, d.page, d.kv, d.stored(features) * (d.pool == hal::DType::u8 ? 2 : 1)}};
   return inputs;
 }
 
@@ -81,9 +85,7 @@ void encode(const EncodeArgs& args) {
   const Shape shape = shape_of(d, args.device.info());
   const auto input = [&](int index) { return reads(args.inputs[static_cast<std::size_t>(index)]); };
   // Kernels have eight bindings at most: sink and slopes share one.
-  hal::Binding modifiers = input(d.sink >= 0     ? d.sink
-                                 : d.slopes >= 0 ? d.slopes
-                                                 : int{PagedAttentionDims::kLengths});
+  hal::Binding modifiers = input(d.sink >= 0 ? d.sink : d.slopes >= 0 ? d.slopes : d.lengths);
   if (needs_both(d)) {
     modifiers = reads(args.workspace);
     modifiers.bytes = 2 * d.h * 4;
@@ -95,9 +97,7 @@ void encode(const EncodeArgs& args) {
     }
     args.commands.barrier();
   }
-  hal::Binding table = input(PagedAttentionDims::kPageTable),
-               starts = input(PagedAttentionDims::kQueryStarts),
-               lengths = input(PagedAttentionDims::kLengths);
+  hal::Binding table = input(d.page_table), starts = input(d.query_starts), lengths = input(d.lengths);
   if (d.k_scales >= 0) {
     hal::Binding joined = slice(args.workspace, modifier_bytes(d), 4 * joined_words(d));
     hal::Binding into = writes(joined);
@@ -118,25 +118,27 @@ void encode(const EncodeArgs& args) {
                    define("CODES", d.pool == hal::DType::i8   ? 8
                                    : d.pool == hal::DType::u8 ? 4
                                                               : 0),
-                   define("D", d.d), define("DV", d.dv), define("GROUP", d.group()),
-                   define("HEADS", shape.heads), define("KEYS", shape.keys)})
+                   define("D", d.d), define("DV", d.dv), define("V_FEATURES", d.value_row()),
+                   define("GROUP", d.group()), define("HEADS", shape.heads), define("KEYS", shape.keys)})
     defines.push_back(std::move(item));
   const std::int64_t left = d.left < kernels::kUnlimited
                                 ? std::min<std::int64_t>(d.left, std::numeric_limits<std::int32_t>::max())
                                 : -1;
   const std::int64_t present = (d.sink >= 0 ? 1 : 0) | (d.slopes >= 0 ? 2 : 0) | (d.ring ? 4 : 0);
-  const auto words = [&](std::size_t index) { return reads(whole_words(args.inputs[index])); };
-  launch(args, {.kernel = "paged_attention",
-                .defines = std::move(defines),
-                .width = static_cast<std::uint32_t>(shape.width),
-                .groups = grid(items, 1),
-                .bindings = {words(PagedAttentionDims::kQ), words(PagedAttentionDims::kKPool),
-                             words(PagedAttentionDims::kVPool), table, starts, lengths, modifiers,
-                             writes(whole_words(args.outputs[0]))},
-                .constants = {hal::word(d.n), hal::word(d.kv), hal::word(d.page), hal::word(d.p),
-                              hal::word(d.r), hal::word(d.m), hal::word(left), hal::word(present),
-                              hal::word(static_cast<float>(d.scale)),
-                              hal::word(static_cast<float>(d.soft_cap)), hal::word(d.block)}});
+  const auto words = [&](int index) {
+    return reads(whole_words(args.inputs[static_cast<std::size_t>(index)]));
+  };
+  launch(args,
+         {.kernel = "paged_attention",
+          .defines = std::move(defines),
+          .width = static_cast<std::uint32_t>(shape.width),
+          .groups = grid(items, 1),
+          .bindings = {words(PagedAttentionDims::kQ), words(PagedAttentionDims::kKPool), words(d.v_pool),
+                       table, starts, lengths, modifiers, writes(whole_words(args.outputs[0]))},
+          .constants = {hal::word(d.n), hal::word(d.kv), hal::word(d.page), hal::word(d.p), hal::word(d.r),
+                        hal::word(d.m), hal::word(left), hal::word(present),
+                        hal::word(static_cast<float>(d.scale)), hal::word(static_cast<float>(d.soft_cap)),
+                        hal::word(d.block)}});
 }
 
 }  // namespace
