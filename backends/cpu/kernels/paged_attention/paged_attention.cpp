@@ -211,9 +211,9 @@ class PagedTile {
         value_stride_(std::max(depth_, work.dims.value_row())),
         rows_(work.block() * work.heads) {
     const std::int64_t d = work.dims.d, all = work.kv_heads * rows_;
-    const auto [queries, dense, transposed, values, scores, sums, row_max, row_sum, rescale] = thread_scratch(
-        {all * d, work.dims.values_in_keys() ? 0 : kTile * d, d * kTile, kTile * value_stride_, rows_ * kTile,
-         all * depth_, all, all, rows_});
+    const auto [queries, dense, transposed, values, scores, sums, row_max, row_sum, rescale] =
+        thread_scratch({all * d, work.dims.values_in_keys() ? 0 : kTile * d, d * kTile, kTile * value_stride_,
+                        rows_ * kTile, all * depth_, all, all, rows_});
     all_queries_ = queries, dense_ = dense, transposed_ = transposed, tile_ = values, scores_ = scores,
     all_sums_ = sums, all_max_ = row_max, all_sum_ = row_sum, rescale_ = rescale;
     std::fill_n(tile_, kTile * value_stride_, 0.0f);
@@ -322,8 +322,7 @@ class PagedTile {
   void tile(std::int64_t k0, Range shown) {
     const PagedAttentionDims& d = work_.dims;
     const bool few = block_.count * heads() <= kFewRows, from_pages = transposes_pages(few),
-               values_in_place =
-                   few && has_few_row_sums(d.dv, d.pool) && (from_pages || !d.values_in_keys());
+               values_in_place = few && has_few_row_sums(d.dv, d.pool) && (from_pages || !d.values_in_keys());
     if (!values_in_place) load_values(k0, shown);
     const From from = d.values_in_keys() && !values_in_place ? From::values
                       : from_pages                           ? From::pages
@@ -347,8 +346,8 @@ class PagedTile {
     if (d.slopes >= 0)
       for (std::int64_t g = 0; g < heads(); ++g)
         bias_scores(scores + g * kTile, queries, kTile, heads() * kTile,
-                    args_.at(static_cast<std::size_t>(d.slopes))[head_ + g],
-                    first + skip + mask.offset - k0, 1, -1);
+                    args_.at(static_cast<std::size_t>(d.slopes))[head_ + g], first + skip + mask.offset - k0,
+                    1, -1);
     for (std::int64_t i = 0; i < queries; ++i) {
       const Range keys = mask.window(first + skip + i);
       const std::int64_t begin = std::clamp<std::int64_t>(keys.begin - k0, 0, kTile),
