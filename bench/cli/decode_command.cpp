@@ -1,15 +1,11 @@
-#include <fmt/format.h>
-
 #include <memory>
 
 #include "bench/cli/command.h"
+#include "bench/cli/inference_bench.h"
 #include "bench/cli/options.h"
 #include "bench/cli/progress.h"
 #include "bench/core/decode.h"
-#include "bench/core/environment.h"
-#include "hal/error.h"
 #include "trainer/cli/recipe_options.h"
-#include "trainer/rules/resolve.h"
 #include "trainer/run/stop.h"
 
 namespace meshloom::bench {
@@ -24,38 +20,24 @@ struct DecodeCommandOptions {
 };
 
 int decode_run(const trainer::Registries& registries, const DecodeCommandOptions& options) {
-  OutputOptions files;
-  files.json = options.json;
-  files.check();
   group({}, options.by);  // refuses unknown names before anything is measured
-  trainer::RecipeOptions recipe = options.recipe;
-  recipe.inference = true;
-  const trainer::TrainerConfig config = recipe.resolved(registries);
-  const std::unique_ptr<hal::Device> device =
-      trainer::open_device(config, registries.devices, trainer::say_note);
-  if (!device->info().computes)
-    throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
+  const InferenceBench bench = open_inference_bench(registries, options.recipe, options.json);
   DecodeReport report;
-  report.header = describe(*device);
-  report.recipe = recipe.recipe.empty() ? recipe.config : recipe.recipe;
-  report.header.set("recipe", fmt::format("{}, dtype {}", report.recipe, config.dtype));
-  if (const std::string note = load_note(); !note.empty()) trainer::say_note(note);
-  report.ceilings = measure_ceilings(*device, registries.devices);
+  report.header = header_of(bench);
+  report.recipe = bench.recipe;
+  report.ceilings = measure_ceilings(*bench.device, registries.devices);
   const trainer::StopSignals stop;
   {
     Progress progress(options.quiet);
     run_decode(
-        config, options.decode, *device, registries.catalog, [&] { return stop.requested(); },
+        bench.config, options.decode, *bench.device, registries.catalog, [&] { return stop.requested(); },
         [&](int done, int total, const std::string& what) { progress.say(done, total, what); }, report);
     if (!report.stopped)
-      report.ceilings = best(report.ceilings, measure_ceilings(*device, registries.devices));
+      report.ceilings = best(report.ceilings, measure_ceilings(*bench.device, registries.devices));
   }
-  if (options.json == "-")
-    fmt::print("{}", to_json(report, options.by));
-  else if (!options.json.empty())
-    write_file(options.json, to_json(report, options.by));
-  if (options.json != "-") fmt::print("{}", to_text(report, options.by));
-  return report.stopped ? kStopped : kDone;
+  return finish(
+      report, options.json, [&](const DecodeReport& of) { return to_json(of, options.by); },
+      [&](const DecodeReport& of) { return to_text(of, options.by); });
 }
 
 }  // namespace

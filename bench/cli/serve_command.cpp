@@ -1,15 +1,11 @@
-#include <fmt/format.h>
-
 #include <memory>
 
 #include "bench/cli/command.h"
+#include "bench/cli/inference_bench.h"
 #include "bench/cli/options.h"
 #include "bench/cli/progress.h"
-#include "bench/core/environment.h"
 #include "bench/core/serve.h"
-#include "hal/error.h"
 #include "trainer/cli/recipe_options.h"
-#include "trainer/rules/resolve.h"
 #include "trainer/run/stop.h"
 
 namespace meshloom::bench {
@@ -23,34 +19,20 @@ struct ServeCommandOptions {
 };
 
 int serve_run(const trainer::Registries& registries, const ServeCommandOptions& options) {
-  OutputOptions files;
-  files.json = options.json;
-  files.check();
-  trainer::RecipeOptions recipe = options.recipe;
-  recipe.inference = true;
-  const trainer::TrainerConfig config = recipe.resolved(registries);
-  const std::unique_ptr<hal::Device> device =
-      trainer::open_device(config, registries.devices, trainer::say_note);
-  if (!device->info().computes)
-    throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
+  const InferenceBench bench = open_inference_bench(registries, options.recipe, options.json);
   ServeReport report;
-  report.header = describe(*device);
-  report.recipe = recipe.recipe.empty() ? recipe.config : recipe.recipe;
-  report.header.set("recipe", fmt::format("{}, dtype {}", report.recipe, config.dtype));
-  if (const std::string note = load_note(); !note.empty()) trainer::say_note(note);
+  report.header = header_of(bench);
+  report.recipe = bench.recipe;
   const trainer::StopSignals stop;
   {
     Progress progress(options.quiet);
     run_serve(
-        config, options.serve, *device, registries.catalog, [&] { return stop.requested(); },
+        bench.config, options.serve, *bench.device, registries.catalog, [&] { return stop.requested(); },
         [&](int done, int total, const std::string& what) { progress.say(done, total, what); }, report);
   }
-  if (options.json == "-")
-    fmt::print("{}", to_json(report));
-  else if (!options.json.empty())
-    write_file(options.json, to_json(report));
-  if (options.json != "-") fmt::print("{}", to_text(report));
-  return report.stopped ? kStopped : kDone;
+  return finish(
+      report, options.json, [](const ServeReport& of) { return to_json(of); },
+      [](const ServeReport& of) { return to_text(of); });
 }
 
 }  // namespace
