@@ -327,7 +327,8 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
     // What one side computes with must be what the other does.
     if (options.watch) throw Error("--role", "needs parameters that stay as they are", "--watch");
     if (options.max_loras > 0 || !options.adapters.empty())
-      throw Error("--role", "needs a model without adapters", options.max_loras > 0 ? "--max-loras" : "--adapter");
+      throw Error("--role", "needs a model without adapters",
+                  options.max_loras > 0 ? "--max-loras" : "--adapter");
     if (!options.engine.prefix_cache) throw Error("--role", "needs the prefix cache", "--no-prefix-cache");
   }
   Failure failure;

@@ -36,7 +36,8 @@ Address address_of(const std::string& option, const std::string& text, int least
   else if (host.find(':') != std::string::npos)
     port = -1;
   if (host.empty() || port < least_port || port > 65535)
-    throw Error(option, fmt::format("must be HOST:PORT, with a port from {} to 65535", least_port), "'" + text + "'");
+    throw Error(option, fmt::format("must be HOST:PORT, with a port from {} to 65535", least_port),
+                "'" + text + "'");
   return {std::move(host), static_cast<std::uint16_t>(port)};
 }
 
@@ -68,30 +69,36 @@ std::vector<std::string> read_keys(const std::string& option, const std::string&
 void RoleOptions::add_to(CLI::App& command) {
   command
       .add_option("--role,--disaggregation-mode", role,
-                  "One of a pair of servers of the same model: prefill computes prompts for others (--listen-pages), decode "
+                  "One of a pair of servers of the same model: prefill computes prompts for others "
+                  "(--listen-pages), decode "
                   "has them computed (--prefill) and writes texts. Without it one server does both")
       ->check(CLI::IsMember({"prefill", "decode"}));
   command
       .add_option("--listen-pages", listen,
                   "With --role prefill: the address to give pages of keys and values at; port 0 = a free one")
       ->type_name("HOST:PORT");
-  command.add_option("--prefill", prefill, "With --role decode: the address that the other server gives pages at")
+  command
+      .add_option("--prefill", prefill,
+                  "With --role decode: the address that the other server gives pages at")
       ->type_name("HOST:PORT");
   command
       .add_option("--pages-key-file", key_file,
-                  "With --role: a file with a key per line. The first line of the side that decodes must be one of the "
+                  "With --role: a file with a key per line. The first line of the side that decodes must be "
+                  "one of the "
                   "other side's. An address that is not loopback needs it")
       ->type_name("FILE");
   command
       .add_option("--prefill-timeout", timeout,
-                  "With --role decode: seconds to wait for the pages of a prompt; then what is missing is computed here")
+                  "With --role decode: seconds to wait for the pages of a prompt; then what is missing is "
+                  "computed here")
       ->check(CLI::Range(1, 3600))
       ->capture_default_str();
 }
 
 void RoleOptions::check() const {
   const auto need = [&](const char* option, const std::string& value, const char* its_role) {
-    if (role == its_role && value.empty()) throw Error("--role", fmt::format("{} needs {} HOST:PORT", its_role, option));
+    if (role == its_role && value.empty())
+      throw Error("--role", fmt::format("{} needs {} HOST:PORT", its_role, option));
     if (role != its_role && !value.empty()) throw Error(option, fmt::format("needs --role {}", its_role));
   };
   need("--listen-pages", listen, "prefill");
@@ -101,7 +108,8 @@ void RoleOptions::check() const {
   const std::string option = role == "prefill" ? "--listen-pages" : "--prefill";
   const Address address = role == "prefill" ? address_of(option, listen, 0) : address_of(option, prefill, 1);
   if (key_file.empty() && !is_loopback(address.host))
-    throw Error(option, "must be a loopback address, such as 127.0.0.1:9000, where --pages-key-file is not given",
+    throw Error(option,
+                "must be a loopback address, such as 127.0.0.1:9000, where --pages-key-file is not given",
                 "'" + address.host + "'");
 }
 
@@ -115,8 +123,8 @@ void ServeRole::begin(const TrainerConfig& config, const StoredTensors& weights,
   if (const std::string& reason = engine.no_prefix_cache(); !reason.empty())
     throw Error("--role", "needs a model whose caches are pages alone (PagedCache)", reason);
   Machine machine = machine_of(device, engine.plan());
-  const std::string arithmetic =
-      fmt::format("{}{}", machine_text(machine), engine.batch_dependence().empty() ? ", batch-invariant" : "");
+  const std::string arithmetic = fmt::format("{}{}", machine_text(machine),
+                                             engine.batch_dependence().empty() ? ", batch-invariant" : "");
   const KVIdentity identity = kv_identity_of(config, weights, engine, arithmetic);
   const std::vector<std::string> keys = read_keys("--pages-key-file", options_.key_file);
   if (options_.role == "prefill") {
@@ -132,8 +140,8 @@ void ServeRole::begin(const TrainerConfig& config, const StoredTensors& weights,
     server_ = std::make_unique<PageServer>(std::move(made));
     thread_ = thread([this] { server_->run(); });
     const bool v6 = address.host.find(':') != std::string::npos;
-    about_ = fmt::format("Giving pages of {} tokens, {} bytes each, at {}:{}", identity.page_size, engine.page_bytes(),
-                         v6 ? "[" + address.host + "]" : address.host, server_->port());
+    about_ = fmt::format("Giving pages of {} tokens, {} bytes each, at {}:{}", identity.page_size,
+                         engine.page_bytes(), v6 ? "[" + address.host + "]" : address.host, server_->port());
     return;
   }
   PageClientOptions made;

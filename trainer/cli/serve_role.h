@@ -40,8 +40,8 @@ class ServeRole {
 
   // Listens, or connects, for an engine that does not step yet. `thread` makes a thread that runs a function, whose exceptions end the
   // server. Throws Error where the other side has another model or refuses this one; one that does not answer is noted.
-  void begin(const TrainerConfig& config, const StoredTensors& weights, Engine& engine, const hal::DeviceInfo& device,
-             const std::function<std::thread(std::function<void()>)>& thread);
+  void begin(const TrainerConfig& config, const StoredTensors& weights, Engine& engine,
+             const hal::DeviceInfo& device, const std::function<std::thread(std::function<void()>)>& thread);
   // What to say once it serves; "" = nothing.
   const std::string& about() const { return about_; }
   // When no request runs any more.

@@ -395,7 +395,8 @@ void Session::read_first(const std::string& name, std::span<std::byte> data) {
   device_.read(buffer(*place), place->offset, data);
 }
 
-const Placement& Session::place_of_bytes(const std::string& name, std::int64_t first, std::size_t size) const {
+const Placement& Session::place_of_bytes(const std::string& name, std::int64_t first,
+                                         std::size_t size) const {
   const std::string where = "session, value '" + name + "'";
   const Placement* place = on_device(name);
   if (!place || on_host(name) || plan_.mesh.ranks() > 1)

@@ -149,7 +149,8 @@ void Engine::check(const Request& request) const {
     if (!options_.prefix_cache || !no_prefix_cache_.empty())
       throw Error("pages", "need an engine with a prefix cache", "none");
     if (given % size != 0 || *request.pages_from < 0 || *request.pages_from >= given / size)
-      throw Error("pages", "must be of whole pages of " + std::to_string(size) + " tokens, from one of them on",
+      throw Error("pages",
+                  "must be of whole pages of " + std::to_string(size) + " tokens, from one of them on",
                   std::to_string(given) + " tokens, from page " + std::to_string(*request.pages_from));
     if (request.max_tokens != 0 || request.score_prompt || request.embed || !request.adapter.empty())
       throw Error("pages", "must be all that is asked for, and of the model alone");
@@ -314,7 +315,8 @@ void Engine::fetch(Active& active) {
   if (active.fetched_to == active.fetch_end) return;
   counts_.kv_transfer.asked_tokens += (active.fetch_end - active.fetched_to) * size;
   active.fetching = connector_->ask(
-      active.id(), std::span(active.tokens).first(static_cast<std::size_t>(active.fetch_end * size)), active.fetched_to);
+      active.id(), std::span(active.tokens).first(static_cast<std::size_t>(active.fetch_end * size)),
+      active.fetched_to);
   counts_.kv_transfer.fallbacks += !active.fetching;
 }
 
@@ -327,8 +329,7 @@ bool Engine::take_pages() {
     const std::lock_guard lock(mutex_);
     pages_arrived_ = false;
   }
-  const KVArrivals arrived =
-      connector_->take(running ? kPageBytes : std::numeric_limits<std::size_t>::max());
+  const KVArrivals arrived = connector_->take(running ? kPageBytes : std::numeric_limits<std::size_t>::max());
   const auto fetching = [&](RequestId id) {
     const auto found = std::find_if(active_.begin(), active_.end(),
                                     [&](const auto& each) { return each->fetching && each->id() == id; });
@@ -347,7 +348,8 @@ bool Engine::take_pages() {
 // Puts a page into the prefix cache, where the scheduler will find it unless it is needed for other tokens before. What stands in
 // front of it may be gone already; then it is computed.
 void Engine::keep_received(Active& active, const KVPage& received) {
-  const auto size = static_cast<std::size_t>(options_.page_size), index = static_cast<std::size_t>(received.index);
+  const auto size = static_cast<std::size_t>(options_.page_size),
+             index = static_cast<std::size_t>(received.index);
   std::vector<Page> pages = pool_.find(active.tokens, received.index + 1);
   bool kept = pages.size() > index;  // another request has brought it
   if (pages.size() == index)

@@ -147,8 +147,9 @@ class Engine : public EngineClient {
     std::int64_t known = 0;      // pages that are known to the pool
     std::int64_t next_page = 0;  // that Request::pages_from wants
     bool began = false;
-    bool fetching = false;                        // pages of it may still come from the connector
-    std::int64_t fetched_to = 0, fetch_end = 0;  // the pages before are known or were, and those that were asked for end
+    bool fetching = false;  // pages of it may still come from the connector
+    std::int64_t fetched_to = 0,
+                 fetch_end = 0;  // the pages before are known or were, and those that were asked for end
     RequestId id() const { return arrival; }
   };
 

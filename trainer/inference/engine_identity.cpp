@@ -28,8 +28,8 @@ std::string hash_of(const StoredTensors& weights) {
   XXH3_128bits_reset(state.get());
   std::vector<std::byte> bytes;
   for (const StoredTensor* tensor : tensors) {
-    const std::string head =
-        fmt::format("{} {} {} {}\n", tensor->name.size(), tensor->name, tensor->dtype, fmt::join(tensor->shape, "x"));
+    const std::string head = fmt::format("{} {} {} {}\n", tensor->name.size(), tensor->name, tensor->dtype,
+                                         fmt::join(tensor->shape, "x"));
     XXH3_128bits_update(state.get(), head.data(), head.size());
     bytes.resize(static_cast<std::size_t>(tensor->bytes()));
     weights.read(*tensor, bytes);

@@ -11,9 +11,9 @@ namespace meshloom::trainer {
 
 // Two engines can go on from each other's pages where these are alike.
 struct KVIdentity {
-  std::string weights;         // a hash of the name, type, shape and bytes of every parameter of the checkpoint
-  std::string model;           // a hash of the model's config, as rules and modifiers have edited it
-  std::string dtype;           // of activations
+  std::string weights;  // a hash of the name, type, shape and bytes of every parameter of the checkpoint
+  std::string model;    // a hash of the model's config, as rules and modifiers have edited it
+  std::string dtype;    // of activations
   std::int64_t page_size = 0;  // tokens
   std::string caches;          // a line for each: its name, its dtype and its shape in a page
   // How it computes: the device and whether it is batch-invariant. Where this differs, pages are used, but bits may differ.

@@ -251,7 +251,8 @@ void ModelRunner::encode(Sequence& sequence, std::span<const std::int32_t> sourc
 
 void ModelRunner::read_page(Page page, std::span<std::byte> bytes) {
   if (bytes.size() != static_cast<std::size_t>(page_bytes_))
-    throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes", std::to_string(bytes.size()));
+    throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes",
+                std::to_string(bytes.size()));
   for (const auto& [name, type] : page_layout_) {
     const auto size = static_cast<std::size_t>(type.bytes());
     session_->read_bytes(name, page * type.bytes(), bytes.first(size));
@@ -261,7 +262,8 @@ void ModelRunner::read_page(Page page, std::span<std::byte> bytes) {
 
 void ModelRunner::write_page(Page page, std::span<const std::byte> bytes) {
   if (bytes.size() != static_cast<std::size_t>(page_bytes_))
-    throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes", std::to_string(bytes.size()));
+    throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes",
+                std::to_string(bytes.size()));
   for (const auto& [name, type] : page_layout_) {
     const auto size = static_cast<std::size_t>(type.bytes());
     session_->write_bytes(name, page * type.bytes(), bytes.first(size));

@@ -77,7 +77,7 @@ struct Request {
   // Whether the log-probabilities of generated tokens are wanted, which take about as long as drawing; without, TokenScore::logprob is 0.
   bool logprobs = true;
   bool score_prompt = false;
-  bool embed = false;   // the embedding of the prompt is wanted, and nothing else: max_tokens must be 0
+  bool embed = false;  // the embedding of the prompt is wanted, and nothing else: max_tokens must be 0
   // The prompt is whole pages, and those from this one on are wanted, and nothing else: max_tokens must be 0. It ends with `length`, or with
   // `stop` once on_page() says so.
   std::optional<std::int64_t> pages_from = {};
@@ -90,8 +90,9 @@ struct Request {
 // Of pages that engines give one another (KVConnector).
 struct KVTransferCounters {
   std::int64_t asked_tokens = 0, received_tokens = 0, pages_received = 0, bytes_received = 0;
-  std::int64_t fallbacks = 0;  // prompts of which pages were computed here although the other side might have given them
-  std::int64_t refusals = 0;   // KVConnector::refusals()
+  std::int64_t fallbacks =
+      0;  // prompts of which pages were computed here although the other side might have given them
+  std::int64_t refusals = 0;  // KVConnector::refusals()
   std::int64_t pages_sent = 0, bytes_sent = 0;
   bool connected = false;
 };

@@ -72,7 +72,8 @@ class PageClient::Impl {
     std::uint64_t request;
     std::vector<std::int32_t> tokens;
     std::vector<ChainHash> hashes;  // of the pages
-    std::int64_t first, next, end;  // pages: since the other side was asked last, the next one, and behind the last
+    std::int64_t first, next,
+        end;  // pages: since the other side was asked last, the next one, and behind the last
     steady_clock::time_point since, deadline;
     bool dropped = false;  // the engine waits for it no more
   };
@@ -141,19 +142,19 @@ void PageClient::Impl::connect() {
         if (attempt != attempts_ || stopping_) return;
         if (failed) return lose(failed.message(), false);
         socket_ = std::make_shared<tcp::socket>(io);
-        net::async_connect(*socket_, found,
-                           [this, attempt, socket = socket_](const error_code& error, const tcp::endpoint&) {
-                             if (attempt != attempts_ || stopping_) return;
-                             if (error) return lose(error.message(), false);
-                             connection_ = std::make_shared<PageConnection>(
-                                 std::move(*socket),
-                                 limits_of_pages(options.identity.page_size, options.page_bytes),
-                                 options.write_time);
-                             connection_->begin(
-                                 {[this](PageMessage message) { receive(std::move(message)); },
-                                  [this](const std::string& reason, bool refused) { lose(reason, refused); }});
-                             connection_->send(encoded(PageHello{options.key, options.identity, 0}));
-                           });
+        net::async_connect(
+            *socket_, found,
+            [this, attempt, socket = socket_](const error_code& error, const tcp::endpoint&) {
+              if (attempt != attempts_ || stopping_) return;
+              if (error) return lose(error.message(), false);
+              connection_ = std::make_shared<PageConnection>(
+                  std::move(*socket), limits_of_pages(options.identity.page_size, options.page_bytes),
+                  options.write_time);
+              connection_->begin(
+                  {[this](PageMessage message) { receive(std::move(message)); },
+                   [this](const std::string& reason, bool refused) { lose(reason, refused); }});
+              connection_->send(encoded(PageHello{options.key, options.identity, 0}));
+            });
       });
 }
 
@@ -202,13 +203,15 @@ void PageClient::Impl::receive(PageMessage message) {
 
 void PageClient::Impl::greet(const PageHello& hello) {
   if (connected) throw Error("message about pages", "a connection must have one greeting", "another");
-  if (const KVDifference difference = difference_of(options.identity, hello.identity); !difference.rule.empty())
+  if (const KVDifference difference = difference_of(options.identity, hello.identity);
+      !difference.rule.empty())
     return lose(difference.rule + "; found " + difference.found, true, true);
   attempt_deadline_.cancel();
   max_pages = hello.max_tokens / options.identity.page_size;
   connected = true;
   if (options.note && hello.identity.arithmetic != options.identity.arithmetic)
-    options.note(name_ + " computes by other kernels, so that log-probabilities can differ in their last digits: " +
+    options.note(name_ +
+                 " computes by other kernels, so that log-probabilities can differ in their last digits: " +
                  hello.identity.arithmetic + ", here " + options.identity.arithmetic);
   tried_ = true;
   settle({true, false, ""});
@@ -221,7 +224,8 @@ void PageClient::Impl::ask(std::uint64_t request, std::vector<std::int32_t> toke
   if (!connected || stopping_ || first >= end_page) return end(made);
   made.tokens.resize(static_cast<std::size_t>(end_page * size));
   ChainHash hash = root_;
-  for (std::span<const std::int32_t> left(made.tokens); !left.empty(); left = left.subspan(static_cast<std::size_t>(size)))
+  for (std::span<const std::int32_t> left(made.tokens); !left.empty();
+       left = left.subspan(static_cast<std::size_t>(size)))
     made.hashes.push_back(hash = chain_hash(hash, left.first(static_cast<std::size_t>(size))));
   const std::uint64_t id = ++last_id_;
   send(id, asks_.emplace(id, std::move(made)).first->second);
@@ -247,11 +251,14 @@ void PageClient::Impl::take_page(PageData page) {
   if (found == asks_.end()) throw Error(where, "a page must be of an ask that has not ended");
   Ask& ask = found->second;
   if (page.index != ask.next || page.index >= ask.end)
-    throw Error(where, "pages must come in the order of the prompt, " + std::to_string(ask.next) + " of " +
-                           std::to_string(ask.end) + " next",
+    throw Error(where,
+                "pages must come in the order of the prompt, " + std::to_string(ask.next) + " of " +
+                    std::to_string(ask.end) + " next",
                 std::to_string(page.index));
-  const auto size = static_cast<std::size_t>(options.identity.page_size), at = static_cast<std::size_t>(page.index);
-  if (page.hash != ask.hashes[at] || !std::ranges::equal(page.tokens, std::span(ask.tokens).subspan(at * size, size)))
+  const auto size = static_cast<std::size_t>(options.identity.page_size),
+             at = static_cast<std::size_t>(page.index);
+  if (page.hash != ask.hashes[at] ||
+      !std::ranges::equal(page.tokens, std::span(ask.tokens).subspan(at * size, size)))
     throw Error(where, "a page must be of the tokens that were asked for", "others");
   if (page.bytes.size() != static_cast<std::size_t>(options.page_bytes))
     throw Error(where, "a page must have " + std::to_string(options.page_bytes) + " bytes",
@@ -274,7 +281,8 @@ void PageClient::Impl::take_end(const PageEnd& message) {
   } else if (message.status == PageEnd::Status::refused && !ask.dropped) {
     say(Error("did not compute a prompt", message.reason).what());
   }
-  const bool more = message.status == PageEnd::Status::more && ask.next > ask.first && ask.next < ask.end && !ask.dropped;
+  const bool more =
+      message.status == PageEnd::Status::more && ask.next > ask.first && ask.next < ask.end && !ask.dropped;
   if (more) {
     auto node = asks_.extract(found);
     const std::uint64_t id = ++last_id_;
@@ -390,7 +398,8 @@ void PageClient::when_arrived(std::function<void()> wake) {
 }
 
 bool PageClient::ask(std::uint64_t request, std::span<const std::int32_t> tokens, std::int64_t first) {
-  if (!impl_->connected || first >= impl_->max_pages || impl_->outstanding >= impl_->options.asks) return false;
+  if (!impl_->connected || first >= impl_->max_pages || impl_->outstanding >= impl_->options.asks)
+    return false;
   ++impl_->outstanding;
   net::post(impl_->io, [impl = impl_.get(), request, first,
                         tokens = std::vector<std::int32_t>(tokens.begin(), tokens.end())]() mutable {

@@ -22,13 +22,15 @@ struct PageClientOptions {
   std::string key;              // that the other side wants; "" = none
   KVIdentity identity;          // of the engine
   std::int64_t page_bytes = 0;  // of the engine
-  std::function<void(const std::string&)> note = {};  // what the operator should know, from the client's thread
-  std::chrono::milliseconds connect_time{5'000};      // until both sides have greeted each other
-  std::chrono::milliseconds timeout{30'000};          // for all pages of a prompt; the engine computes those that are missing
+  std::function<void(const std::string&)> note =
+      {};                                         // what the operator should know, from the client's thread
+  std::chrono::milliseconds connect_time{5'000};  // until both sides have greeted each other
+  std::chrono::milliseconds timeout{
+      30'000};  // for all pages of a prompt; the engine computes those that are missing
   std::chrono::milliseconds retry_time{1'000}, most_retry_time{30'000};
   std::chrono::milliseconds write_time{10'000};
-  std::size_t asks = 1024;               // at once; the engine computes the prompts of more
-  std::size_t queue_bytes = 64 << 20;    // of pages that the engine has not taken; then no more are read
+  std::size_t asks = 1024;             // at once; the engine computes the prompts of more
+  std::size_t queue_bytes = 64 << 20;  // of pages that the engine has not taken; then no more are read
 };
 
 class PageClient : public KVConnector {

@@ -36,17 +36,16 @@ void PageConnection::begin(Hooks hooks) {
 void PageConnection::read() {
   if (reading_ || paused_ || closed_) return;
   reading_ = true;
-  socket_.async_read_some(net::buffer(block_),
-                          [self = shared_from_this()](const error_code& error, std::size_t n) {
-                            self->reading_ = false;
-                            if (self->closed_) return;
-                            if (error)
-                              return self->end(error == net::error::eof ? "the connection was closed" : error.message(),
-                                               false);
-                            if (self->closing_) return self->read();  // what still comes is not looked at
-                            self->reader_.add({self->block_.data(), n});
-                            self->deliver();
-                          });
+  socket_.async_read_some(
+      net::buffer(block_), [self = shared_from_this()](const error_code& error, std::size_t n) {
+        self->reading_ = false;
+        if (self->closed_) return;
+        if (error)
+          return self->end(error == net::error::eof ? "the connection was closed" : error.message(), false);
+        if (self->closing_) return self->read();  // what still comes is not looked at
+        self->reader_.add({self->block_.data(), n});
+        self->deliver();
+      });
 }
 
 // The messages that are there, and then reads on.
@@ -79,7 +78,7 @@ void PageConnection::send(std::string bytes, std::shared_ptr<void> lease) {
 }
 
 void PageConnection::refuse(const std::string& reason) {
-  send(encoded(PageGoodbye{reason}));
+  send(encoded(PageGoodbye{reason.substr(0, kMaxReason)}));
   closing_ = true;
   paused_ = false;
   read();
@@ -113,7 +112,8 @@ void PageConnection::write() {
                              // The other side reads why, and closes; else the deadline does.
                              self->write_deadline_.expires_after(self->write_time_);
                              self->write_deadline_.async_wait([self](const error_code& cancelled) {
-                               if (!cancelled && !self->closed_) self->end("the connection was refused", false);
+                               if (!cancelled && !self->closed_)
+                                 self->end("the connection was refused", false);
                              });
                            });
 }

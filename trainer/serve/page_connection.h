@@ -59,7 +59,8 @@ class PageConnection : public std::enable_shared_from_this<PageConnection> {
   std::array<char, 256 << 10> block_;
   std::deque<Part> queue_;
   std::size_t sent_ = 0;  // bytes of its front
-  bool reading_ = false, writing_ = false, paused_ = false, delivering_ = false, closing_ = false, closed_ = false;
+  bool reading_ = false, writing_ = false, paused_ = false, delivering_ = false, closing_ = false,
+       closed_ = false;
   std::uint64_t armed_ = 0;
 };
 

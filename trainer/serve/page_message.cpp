@@ -15,7 +15,7 @@ static_assert(std::endian::native == std::endian::little, "messages are little-e
 
 constexpr std::uint32_t kMagic = 0x3150564B;  // "KVP1"
 constexpr std::size_t kHeader = 16, kChecksum = 8;
-constexpr std::uint64_t kHelloBytes = 256 << 10, kReasonBytes = 4 << 10;
+constexpr std::uint64_t kHelloBytes = 256 << 10, kReasonBytes = kMaxReason + 16;
 constexpr const char* kWhere = "message about pages";
 
 template <typename T>
@@ -38,7 +38,8 @@ struct Write {
   void operator()(const PageHello& m) const {
     put_list(out, m.key);
     const KVIdentity& i = m.identity;
-    for (const std::string* text : {&i.weights, &i.model, &i.dtype, &i.caches, &i.arithmetic}) put_list(out, *text);
+    for (const std::string* text : {&i.weights, &i.model, &i.dtype, &i.caches, &i.arithmetic})
+      put_list(out, *text);
     put(out, i.page_size);
     put(out, m.max_tokens);
   }
@@ -59,12 +60,14 @@ struct Write {
   void operator()(const PageEnd& m) const {
     put(out, m.id);
     put(out, static_cast<std::uint8_t>(m.status));
-    put_list(out, std::string_view(m.reason).substr(0, kReasonBytes / 2));
+    put_list(out, m.reason);
   }
-  void operator()(const PageGoodbye& m) const { put_list(out, std::string_view(m.reason).substr(0, kReasonBytes / 2)); }
+  void operator()(const PageGoodbye& m) const { put_list(out, m.reason); }
 };
 
-[[noreturn]] void fail(const std::string& rule, const std::string& found = {}) { throw Error(kWhere, rule, found); }
+[[noreturn]] void fail(const std::string& rule, const std::string& found = {}) {
+  throw Error(kWhere, rule, found);
+}
 
 // Reads a payload.
 class Payload {
@@ -100,7 +103,8 @@ class Payload {
     return items;
   }
   void end() const {
-    if (!left_.empty()) fail("nothing may stand behind what a message says", std::to_string(left_.size()) + " bytes");
+    if (!left_.empty())
+      fail("nothing may stand behind what a message says", std::to_string(left_.size()) + " bytes");
   }
 
  private:
@@ -184,7 +188,8 @@ PageMessageLimits limits_of_asks(std::int64_t max_tokens) {
 PageMessageLimits limits_of_pages(std::int64_t page_size, std::int64_t page_bytes) {
   PageMessageLimits limits{};
   limits[0] = kHelloBytes;
-  limits[3] = 40 + static_cast<std::uint64_t>(page_size) * sizeof(std::int32_t) + static_cast<std::uint64_t>(page_bytes);
+  limits[3] = 40 + static_cast<std::uint64_t>(page_size) * sizeof(std::int32_t) +
+              static_cast<std::uint64_t>(page_bytes);
   limits[4] = limits[5] = kReasonBytes;
   return limits;
 }
@@ -218,7 +223,8 @@ std::optional<PageMessage> PageMessageReader::next() {
   std::memcpy(&type, left.data() + 4, sizeof type);
   std::memcpy(&size, left.data() + 8, sizeof size);
   if (magic != kMagic) fail("must begin with KVP1");
-  if (type >= limits_.size() || limits_[type] == 0) fail("must be of a type that is expected here", std::to_string(type));
+  if (type >= limits_.size() || limits_[type] == 0)
+    fail("must be of a type that is expected here", std::to_string(type));
   if (size > limits_[type])
     fail("of type " + std::to_string(type) + " must have at most " + std::to_string(limits_[type]) + " bytes",
          std::to_string(size));

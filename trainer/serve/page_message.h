@@ -52,6 +52,8 @@ struct PageData {
   bool operator==(const PageData&) const = default;
 };
 
+constexpr std::size_t kMaxReason = 2048;  // bytes
+
 // The last message about an ask, also about one that was cancelled.
 struct PageEnd {
   enum class Status : std::uint8_t {

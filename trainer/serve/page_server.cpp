@@ -73,11 +73,12 @@ class PageServer::Peer : public std::enable_shared_from_this<Peer> {
     hello_deadline_.async_wait([self = shared_from_this()](const error_code& cancelled) {
       if (!cancelled && !self->greeted_) self->gone();
     });
-    connection_->begin({[self = shared_from_this()](PageMessage message) { self->receive(std::move(message)); },
-                        [self = shared_from_this()](const std::string& reason, bool refused) {
-                          if (refused) self->server_.note(self->name_ + ": " + reason);
-                          self->gone();
-                        }});
+    connection_->begin(
+        {[self = shared_from_this()](PageMessage message) { self->receive(std::move(message)); },
+         [self = shared_from_this()](const std::string& reason, bool refused) {
+           if (refused) self->server_.note(self->name_ + ": " + reason);
+           self->gone();
+         }});
   }
 
   // The connection has ended, or is to end.
@@ -90,10 +91,12 @@ class PageServer::Peer : public std::enable_shared_from_this<Peer> {
     server_.remove(shared_from_this());
   }
 
-  void send_page(std::uint64_t id, std::int64_t index, std::vector<std::byte> bytes, std::shared_ptr<void> lease) {
+  void send_page(std::uint64_t id, std::int64_t index, std::vector<std::byte> bytes,
+                 std::shared_ptr<void> lease) {
     const auto found = asks_.find(id);
     if (found == asks_.end()) return;
-    const auto size = static_cast<std::size_t>(server_.options.identity.page_size), at = static_cast<std::size_t>(index);
+    const auto size = static_cast<std::size_t>(server_.options.identity.page_size),
+               at = static_cast<std::size_t>(index);
     const std::vector<std::int32_t>& tokens = found->second.tokens;
     const auto first = tokens.begin() + static_cast<std::ptrdiff_t>(at * size);
     connection_->send(encoded(PageData{id,
@@ -104,7 +107,7 @@ class PageServer::Peer : public std::enable_shared_from_this<Peer> {
                       std::move(lease));
   }
   void send_end(std::uint64_t id, PageEnd::Status status, const std::string& reason) {
-    if (asks_.erase(id) > 0) connection_->send(encoded(PageEnd{id, status, reason}));
+    if (asks_.erase(id) > 0) connection_->send(encoded(PageEnd{id, status, reason.substr(0, kMaxReason)}));
   }
 
  private:
@@ -142,21 +145,26 @@ class PageServer::Peer : public std::enable_shared_from_this<Peer> {
   }
 
   void take(PageAsk ask) {
-    if (ask.id <= last_id_) throw Error("message about pages", "an ask must have a number above those before");
+    if (ask.id <= last_id_)
+      throw Error("message about pages", "an ask must have a number above those before");
     last_id_ = ask.id;
-    const std::int64_t size = server_.options.identity.page_size, count = static_cast<std::int64_t>(ask.tokens.size());
+    const std::int64_t size = server_.options.identity.page_size,
+                       count = static_cast<std::int64_t>(ask.tokens.size());
     if (count == 0 || count % size != 0 || ask.first >= count / size)
-      throw Error("message about pages", "an ask must be of whole pages of " + std::to_string(size) + " tokens",
+      throw Error("message about pages",
+                  "an ask must be of whole pages of " + std::to_string(size) + " tokens",
                   std::to_string(count) + " tokens, from page " + std::to_string(ask.first));
     Ask& asked = asks_[ask.id];
     if (asks_.size() > server_.options.asks)
       return send_end(ask.id, PageEnd::Status::refused, "too many prompts are asked for");
     ChainHash hash = server_.root;
     for (std::int64_t at = 0; at < count; at += size)
-      asked.hashes.push_back(hash = chain_hash(hash, std::span(ask.tokens)
-                                                         .subspan(static_cast<std::size_t>(at),
-                                                                  static_cast<std::size_t>(size))));
-    if (hash != ask.last) throw Error("message about pages", "an ask must have the hash of its tokens", "another");
+      asked.hashes.push_back(
+          hash = chain_hash(
+              hash,
+              std::span(ask.tokens).subspan(static_cast<std::size_t>(at), static_cast<std::size_t>(size))));
+    if (hash != ask.last)
+      throw Error("message about pages", "an ask must have the hash of its tokens", "another");
     asked.tokens = std::move(ask.tokens);
     submit(ask.id, ask.first, asked);
   }
@@ -195,7 +203,8 @@ class PageServer::Events : public RequestEvents {
     const PageEnd::Status status = reason == FinishReason::length ? PageEnd::Status::whole
                                    : reason == FinishReason::stop ? PageEnd::Status::more
                                                                   : PageEnd::Status::refused;
-    const std::string why = status == PageEnd::Status::refused && error.empty() ? std::string(to_string(reason)) : error;
+    const std::string why =
+        status == PageEnd::Status::refused && error.empty() ? std::string(to_string(reason)) : error;
     post([id = id_, status, why](Peer& peer) { peer.send_end(id, status, why); });
   }
 
@@ -220,7 +229,8 @@ void PageServer::Peer::submit(std::uint64_t id, std::int64_t first, Ask& asked) 
   request.events = std::make_shared<Events>(server_.shared_from_this(), weak_from_this(), id);
   try {
     asked.request = server_.options.engine->submit(std::move(request));
-  } catch (const std::exception& error) {  // it is busy, the tokens are not the model's, or the device is lost
+  } catch (
+      const std::exception& error) {  // it is busy, the tokens are not the model's, or the device is lost
     send_end(id, PageEnd::Status::refused, error.what());
   }
 }
@@ -256,7 +266,8 @@ void PageServer::Impl::accept() {
     if (peers_.size() < options.connections) {
       error_code unknown;
       const tcp::endpoint from = socket.remote_endpoint(unknown);
-      const std::string name = unknown ? "a side that decodes" : address_text(from.address().to_string(), from.port());
+      const std::string name =
+          unknown ? "a side that decodes" : address_text(from.address().to_string(), from.port());
       const auto peer = std::make_shared<Peer>(*this, std::move(socket), name);
       peers_.insert(peer);
       peer->begin();

@@ -22,12 +22,15 @@ struct PageServerOptions {
   KVIdentity identity;             // of the engine
   EngineClient* engine = nullptr;  // must have a prefix cache
   std::int64_t page_bytes = 0;     // of the engine
-  std::function<void(const std::string&)> note = {};  // what the operator should know, from the server's thread
-  std::chrono::milliseconds hello_time{10'000};       // for the first message of a connection
-  std::chrono::milliseconds write_time{30'000};       // in which the other side takes nothing; then it counts as gone
-  std::size_t connections = 16;                       // more are closed at once
-  std::size_t asks = 1024;                            // of a connection that have not ended; more are refused
-  std::size_t unsent_bytes = 256 << 20;  // of pages, for all connections together. What goes beyond must be asked for again
+  std::function<void(const std::string&)> note =
+      {};                                        // what the operator should know, from the server's thread
+  std::chrono::milliseconds hello_time{10'000};  // for the first message of a connection
+  std::chrono::milliseconds write_time{
+      30'000};                   // in which the other side takes nothing; then it counts as gone
+  std::size_t connections = 16;  // more are closed at once
+  std::size_t asks = 1024;       // of a connection that have not ended; more are refused
+  std::size_t unsent_bytes =
+      256 << 20;  // of pages, for all connections together. What goes beyond must be asked for again
 };
 
 class PageServer {
