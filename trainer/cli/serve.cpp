@@ -18,6 +18,7 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
 #include "trainer/cli/model_to_run.h"
+#include "trainer/cli/serve_role.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/inference/draft_model.h"
@@ -33,7 +34,6 @@ namespace {
 
 constexpr std::chrono::milliseconds kLookForSignals{50};
 constexpr std::chrono::seconds kLookForCheckpoints{2}, kAfterErrors{30};
-constexpr std::int64_t kKeyBytes = 1 << 20;  // of the file of keys
 
 struct ServeCommandOptions {
   std::string run, host = "127.0.0.1", key_file, draft;
@@ -43,31 +43,8 @@ struct ServeCommandOptions {
   std::int64_t max_loras = 0, max_lora_rank = 16;
   EngineOptions engine;
   InferenceOptions inference;
+  RoleOptions role;
 };
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
-}
-
-// One key per line.
-std::vector<std::string> read_keys(const std::string& path) {
-  if (path.empty()) return {};
-  const std::string where = "--api-key-file '" + path + "'", text = read_file(path, where, kKeyBytes);
-  std::vector<std::string> keys;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string key = text.substr(at, end - at);
-    while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
-    at = end + 1;
-    if (key.empty()) continue;
-    if (std::any_of(key.begin(), key.end(), [](char c) { return c <= 32 || c >= 127; }))
-      throw Error(where, "a key must have printable ASCII characters without spaces, one key per line");
-    keys.push_back(std::move(key));
-  }
-  if (keys.empty()) throw Error(where, "must have a key on a line", "none");
-  return keys;
-}
 
 // A connection is an open file, of which many shells allow 1,024.
 void raise_file_limit() {
@@ -226,7 +203,9 @@ void load_adapters(LoadedModel& model, const Checkpoint& checkpoint, const Regis
   };
 }
 
-void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options) {
+// Calls `begin` once the engine is there, with the checkpoint.
+void load(LoadedModel& model, const Registries& registries, const ServeCommandOptions& options,
+          const std::function<void(const Checkpoint& checkpoint)>& begin) {
   const auto begun = std::chrono::steady_clock::now();
   if (is_model_to_import(options.run)) {
     fmt::print("Importing {}\n", options.run);
@@ -306,6 +285,7 @@ void load(LoadedModel& model, const Registries& registries, const ServeCommandOp
   if (const std::string& reason = model.engine->no_prefix_cache(); !reason.empty() && engine.prefix_cache)
     say_note("there is no prefix cache: " + reason);
   std::fflush(stdout);
+  begin(checkpoint);
 }
 
 // Gives the engine the parameters of checkpoints that the run saves, until told to stop. What cannot be served is said, and the
@@ -346,13 +326,22 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   ApiServerOptions server_options;
   server_options.http.host = options.host;
   server_options.http.port = static_cast<std::uint16_t>(options.port);
-  server_options.keys = read_keys(options.key_file);
+  server_options.keys = read_keys("--api-key-file", options.key_file);
   if (server_options.keys.empty() && !is_loopback(options.host))
     throw Error("--host", "must be a loopback address, such as 127.0.0.1, where --api-key-file is not given",
                 "'" + options.host + "'");
   if (options.watch && (is_checkpoint(options.run) || is_model_to_import(options.run)))
     throw Error("--watch", "needs the directory of a run, which saves further checkpoints",
                 "one checkpoint or model, '" + options.run + "'");
+  options.role.check();
+  if (!options.role.role.empty()) {
+    // What one side computes with must be what the other does.
+    if (options.watch) throw Error("--role", "needs parameters that stay as they are", "--watch");
+    if (options.max_loras > 0 || !options.adapters.empty())
+      throw Error("--role", "needs a model without adapters",
+                  options.max_loras > 0 ? "--max-loras" : "--adapter");
+    if (!options.engine.prefix_cache) throw Error("--role", "needs the prefix cache", "--no-prefix-cache");
+  }
   Failure failure;
   server_options.note = say_note;
   server_options.lost = [&](const std::string& what) { failure.set(what); };
@@ -364,11 +353,16 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   std::stop_source stop;
   std::atomic<bool> stop_watching = false;
   std::thread engine, watching;
+  ServeRole role(options.role);
   try {
-    load(model, registries, options);
+    load(model, registries, options, [&](const Checkpoint& checkpoint) {
+      role.begin(model.config, checkpoint.model, *model.engine, model.device->info(),
+                 [&](std::function<void()> body) { return failure.thread(std::move(body)); });
+    });
     engine = failure.thread([&] { model.engine->run(stop.get_token()); });
     server.set_model(model.served);
     if (options.watch) watching = failure.thread([&] { watch(registries, options, model, stop_watching); });
+    if (!role.about().empty()) fmt::print("{}\n", role.about());
     fmt::print("Serving {} at {}\n", model.served.name, url_of(options.host, server.port()));
     std::fflush(stdout);
     while (!signals.requested() && !failure.failed()) std::this_thread::sleep_for(kLookForSignals);
@@ -385,6 +379,7 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   model.adapters.reset();
   stop.request_stop();
   if (engine.joinable()) engine.join();
+  role.stop();
   if (!failure.failed()) return 0;
   fmt::print(stderr, "meshloom: {}\n", failure.what());
   return 1;
@@ -439,6 +434,7 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       ->capture_default_str();
   command->add_flag("!--no-prefix-cache", options->engine.prefix_cache,
                     "Compute every prompt whole, also where another began alike");
+  options->role.add_to(*command);
   options->inference.add_to(*command);
   command->footer(
       "Routes: GET /health, /v1/models, /metrics; POST /v1/completions, /v1/chat/completions, "
@@ -449,6 +445,8 @@ void add_serve(CLI::App& app, const Registries& registries, Action& action) {
       "Examples:\n  meshloom serve run\n"
       "  meshloom serve tuned --port 8000 --max-length 512 --max-sequences 8\n"
       "  meshloom serve run --adapter chat=lora --max-loras 8\n"
+      "  meshloom serve run --role prefill --listen-pages 127.0.0.1:9000 --port 8081\n"
+      "  meshloom serve run --role decode --prefill 127.0.0.1:9000\n"
       "  meshloom serve tuned --host 0.0.0.0 --api-key-file keys.txt --device cpu");
   command->callback([=, &action] { action = [=] { return serve(registries, *options); }; });
 }

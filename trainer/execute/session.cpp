@@ -395,6 +395,29 @@ void Session::read_first(const std::string& name, std::span<std::byte> data) {
   device_.read(buffer(*place), place->offset, data);
 }
 
+const Placement& Session::place_of_bytes(const std::string& name, std::int64_t first,
+                                         std::size_t size) const {
+  const std::string where = "session, value '" + name + "'";
+  const Placement* place = on_device(name);
+  if (!place || on_host(name) || plan_.mesh.ranks() > 1)
+    throw hal::Error(where, "must be whole on the device for some of its bytes to be copied");
+  const std::int64_t bytes = plan_.persistent_types.at(name).bytes();
+  if (first < 0 || first > bytes || size > static_cast<std::size_t>(bytes - first))
+    throw hal::Error(where, "has " + std::to_string(bytes) + " bytes",
+                     std::to_string(size) + " from byte " + std::to_string(first) + " on");
+  return *place;
+}
+
+void Session::read_bytes(const std::string& name, std::int64_t first, std::span<std::byte> data) {
+  const Placement& place = place_of_bytes(name, first, data.size());
+  device_.read(buffer(place), place.offset + first, data);
+}
+
+void Session::write_bytes(const std::string& name, std::int64_t first, std::span<const std::byte> data) {
+  const Placement& place = place_of_bytes(name, first, data.size());
+  device_.write(buffer(place), place.offset + first, data);
+}
+
 void Session::run(const ProgramKey& step) {
   if (plan_.steps.at(step).on_host)  // throws where the plan has no such program
     run_parts();

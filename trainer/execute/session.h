@@ -52,6 +52,9 @@ class Session {
   void read(const std::string& name, std::span<std::byte> data);
   // The first bytes of a value on the device, as it is stored; not of one that is divided.
   void read_first(const std::string& name, std::span<std::byte> data);
+  // Copy bytes of a value on the device, as it is stored, from byte `first` on; not of one that is divided or on the host as well.
+  void read_bytes(const std::string& name, std::int64_t first, std::span<std::byte> data);
+  void write_bytes(const std::string& name, std::int64_t first, std::span<const std::byte> data);
   // Sends this rank's part of a divided value to rank 0, where it is read.
   void send(const std::string& name);
   // Submits a program of the plan; returns at once, or when it has finished where it is one of the host. What is copied
@@ -117,6 +120,7 @@ class Session {
   std::unique_ptr<hal::CommandList> recorded_copies(const std::vector<std::string>& names, bool to_host);
   void record_parts(const PlannedProgram& planned);
   void run_parts();
+  const Placement& place_of_bytes(const std::string& name, std::int64_t first, std::size_t size) const;
   const Placement* on_device(const std::string& name) const;
   const Placement* on_host(const std::string& name) const;
   hal::Buffer& buffer(const Placement& place) { return *buffers_.at(static_cast<std::size_t>(place.block)); }

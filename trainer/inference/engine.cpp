@@ -17,6 +17,8 @@ namespace meshloom::trainer {
 namespace {
 
 constexpr std::size_t kMaxName = 256;  // bytes of an adapter's name
+// Of pages that are copied into the caches in front of one step, while texts are written that would wait for it.
+constexpr std::size_t kPageBytes = 16 << 20;
 
 template <typename Adapters>
 UnknownAdapter unknown_adapter(const std::string& name, const Adapters& adapters) {
@@ -94,6 +96,7 @@ Engine::Active::Active(RequestId id, Request taken, Pooling pooling) : request(s
   // Where the logits or the hidden state of every token are wanted, every token is computed.
   prefix_cache = !request.score_prompt && !(request.embed && pooling == Pooling::mean);
   if (request.score_prompt) scored = 0;
+  next_page = request.pages_from.value_or(0);
 }
 
 Engine::Engine(const TrainerConfig& config, const EngineOptions& options, hal::Device& device,
@@ -137,6 +140,7 @@ Engine::Engine(const TrainerConfig& config, const EngineOptions& options, ModelR
 }
 
 Engine::~Engine() {
+  if (connector_) connector_->when_arrived({});
   receive();
   while (!active_.empty()) finish(*active_.back(), FinishReason::cancelled);
   for (const auto& adapter : loading_) adapter->loaded("the engine has ended");
@@ -160,6 +164,17 @@ void Engine::check(const Request& request) const {
     throw Error("embed", "needs an engine with a pooling of hidden states", "none");
   if (request.embed && (request.max_tokens != 0 || request.score_prompt))
     throw Error("embed", "must be all that is asked for: neither tokens nor scores");
+  if (request.pages_from) {
+    const std::int64_t size = options_.page_size, given = static_cast<std::int64_t>(request.prompt.size());
+    if (!options_.prefix_cache || !no_prefix_cache_.empty())
+      throw Error("pages", "need an engine with a prefix cache", "none");
+    if (given % size != 0 || *request.pages_from < 0 || *request.pages_from >= given / size)
+      throw Error("pages",
+                  "must be of whole pages of " + std::to_string(size) + " tokens, from one of them on",
+                  std::to_string(given) + " tokens, from page " + std::to_string(*request.pages_from));
+    if (request.max_tokens != 0 || request.score_prompt || request.embed || !request.adapter.empty())
+      throw Error("pages", "must be all that is asked for, and of the model alone");
+  }
   if (request.max_tokens < 0)
     throw Error("max-tokens", "must be at least 0", std::to_string(request.max_tokens));
   const auto prompt = static_cast<std::int64_t>(request.prompt.size());
@@ -217,12 +232,17 @@ void Engine::publish() {
   const std::lock_guard lock(mutex_);
   counts_.waiting = static_cast<std::int64_t>(active_.size() + submitted_.size()) - counts_.running;
   counts_.adapters = static_cast<std::int64_t>(adapters_.size());
+  if (connector_) {
+    counts_.kv_transfer.connected = connector_->connected();
+    counts_.kv_transfer.refusals = connector_->refusals();
+  }
   published_ = counts_;
   unfinished_ = counts_.running + counts_.waiting;
 }
 
 void Engine::finish(Active& active, FinishReason reason, const std::string& error) {
   pool_.drop(active.pages);
+  if (active.fetching) connector_->cancel(active.id());
   const auto found =
       std::find_if(active_.begin(), active_.end(), [&](const auto& each) { return each.get() == &active; });
   const std::unique_ptr<Active> ended = std::move(*found);
@@ -234,6 +254,7 @@ void Engine::finish(Active& active, FinishReason reason, const std::string& erro
 
 void Engine::receive() {
   std::vector<RequestId> cancelled;
+  const std::size_t before = active_.size();
   {
     const std::lock_guard lock(mutex_);
     std::move(submitted_.begin(), submitted_.end(), std::back_inserter(active_));
@@ -243,6 +264,8 @@ void Engine::receive() {
     std::move(new_adapters_.begin(), new_adapters_.end(), std::back_inserter(loading_));
     new_adapters_.clear();
   }
+  if (connector_ && lost_.empty())
+    for (std::size_t i = before; i < active_.size(); ++i) fetch(*active_[i]);
   const auto end_where = [&](FinishReason reason, const auto& ends) {
     std::vector<Active*> ending;
     for (const auto& each : active_)
@@ -259,13 +282,14 @@ void Engine::receive() {
             [&](const Active& each) { return each.request.deadline && *each.request.deadline <= now; });
   end_where(FinishReason::length, [](const Active& each) {
     const Request& request = each.request;
-    return request.max_tokens == 0 && !request.score_prompt && !request.embed;
+    return request.max_tokens == 0 && !request.score_prompt && !request.embed && !request.pages_from;
   });
 }
 
 void Engine::set_weights(std::shared_ptr<const StoredTensors> weights, std::int64_t checkpoint_step) {
   if (!owns_parameters_)
     throw Error("engine", "the parameters of its session must be changed there", "others");
+  if (connector_) throw Error("engine", "must keep its parameters where pages come from another", "others");
   check_parameters(*weights, runner_.plan());
   const std::lock_guard lock(mutex_);
   new_weights_ = {std::move(weights), checkpoint_step};
@@ -280,10 +304,124 @@ void Engine::parameters_changed(std::int64_t checkpoint_step) {
   if (any_began())
     throw Error("engine", "no request may have begun when its parameters change",
                 std::to_string(active_.size()) + " that run or wait");
+  if (connector_) throw Error("engine", "must keep its parameters where pages come from another", "others");
   pool_.forget_all();
   ++counts_.weight_updates;
   counts_.checkpoint_step = checkpoint_step;
   publish();
+}
+
+void Engine::set_kv_connector(std::shared_ptr<KVConnector> connector) {
+  if (!options_.prefix_cache) throw Error("engine", "needs a prefix cache to receive pages", "none");
+  if (!no_prefix_cache_.empty())
+    throw Error("engine", "needs a model whose caches are pages alone to receive pages", no_prefix_cache_);
+  connector_ = std::move(connector);
+  connector_->when_arrived([this] {
+    const std::lock_guard lock(mutex_);
+    pages_arrived_ = true;
+    wake_.notify_all();
+  });
+  publish();
+}
+
+// Asks for the whole pages of a prompt that are not known. At least the last token is computed, as its logits are wanted.
+void Engine::fetch(Active& active) {
+  if (!active.prefix_cache || active.with || active.request.pages_from) return;
+  const std::int64_t size = options_.page_size;
+  active.fetch_end = (active.size() - 1) / size;
+  const std::vector<Page> known = pool_.find(active.tokens, active.fetch_end);
+  pool_.drop(known);
+  active.fetched_to = static_cast<std::int64_t>(known.size());
+  if (active.fetched_to == active.fetch_end) return;
+  counts_.kv_transfer.asked_tokens += (active.fetch_end - active.fetched_to) * size;
+  active.fetching = connector_->ask(
+      active.id(), std::span(active.tokens).first(static_cast<std::size_t>(active.fetch_end * size)),
+      active.fetched_to);
+  counts_.kv_transfer.fallbacks += !active.fetching;
+}
+
+// Whether pages have come, or will not.
+bool Engine::take_pages() {
+  if (!connector_) return false;
+  bool running = false;
+  for (const auto& each : active_) running |= each->running;
+  {
+    const std::lock_guard lock(mutex_);
+    pages_arrived_ = false;
+  }
+  const KVArrivals arrived = connector_->take(running ? kPageBytes : std::numeric_limits<std::size_t>::max());
+  const auto fetching = [&](RequestId id) {
+    const auto found = std::find_if(active_.begin(), active_.end(),
+                                    [&](const auto& each) { return each->fetching && each->id() == id; });
+    return found == active_.end() ? nullptr : found->get();
+  };
+  for (const KVPage& page : arrived.pages)
+    if (Active* active = fetching(page.request)) keep_received(*active, page);
+  for (const RequestId id : arrived.ended)
+    if (Active* active = fetching(id)) {
+      active->fetching = false;
+      counts_.kv_transfer.fallbacks += active->fetched_to < active->fetch_end;
+    }
+  return !arrived.pages.empty() || !arrived.ended.empty();
+}
+
+// Puts a page into the prefix cache, where the scheduler will find it unless it is needed for other tokens before. What stands in
+// front of it may be gone already; then it is computed.
+void Engine::keep_received(Active& active, const KVPage& received) {
+  const auto size = static_cast<std::size_t>(options_.page_size),
+             index = static_cast<std::size_t>(received.index);
+  std::vector<Page> pages = pool_.find(active.tokens, received.index + 1);
+  bool kept = pages.size() > index;  // another request has brought it
+  if (pages.size() == index)
+    if (const std::optional<Page> page = pool_.take()) {
+      runner_.write_page(*page, received.bytes);
+      const Page parent = pages.empty() ? kNoPage : pages.back();
+      pages.push_back(pool_.keep(*page, parent, std::span(active.tokens).subspan(index * size, size)));
+      kept = true;
+    }
+  pool_.drop(pages);
+  KVTransferCounters& counts = counts_.kv_transfer;
+  ++counts.pages_received;
+  counts.bytes_received += static_cast<std::int64_t>(received.bytes.size());
+  if (!kept || active.fetched_to != received.index) return;
+  ++active.fetched_to;
+  counts.received_tokens += options_.page_size;
+}
+
+// Texts whose pages are all known need no step.
+void Engine::send_known_pages() {
+  std::vector<Active*> known;
+  for (const auto& each : active_) {
+    if (!each->request.pages_from || each->began) continue;
+    const std::int64_t count = each->size() / options_.page_size;
+    each->pages = pool_.find(each->tokens, count);
+    each->known = static_cast<std::int64_t>(each->pages.size());
+    if (each->known == count) {
+      known.push_back(each.get());
+      continue;
+    }
+    pool_.drop(each->pages);
+    each->pages.clear();
+    each->known = 0;
+  }
+  for (Active* each : known) {
+    counts_.prompt_tokens += each->prompt;
+    counts_.cached_tokens += each->prompt;
+    each->usage.cached_tokens = each->prompt;
+    finish(*each, send_pages(*each) ? FinishReason::length : FinishReason::stop);
+  }
+}
+
+// Gives out the pages that are known and were not given out. Returns whether more are wanted.
+bool Engine::send_pages(Active& active) {
+  for (; active.next_page < active.known; ++active.next_page) {
+    std::vector<std::byte> bytes(static_cast<std::size_t>(runner_.page_bytes()));
+    runner_.read_page(active.pages[static_cast<std::size_t>(active.next_page)], bytes);
+    ++counts_.kv_transfer.pages_sent;
+    counts_.kv_transfer.bytes_sent += runner_.page_bytes();
+    if (!active.request.events->on_page(active.next_page, std::move(bytes))) return false;
+  }
+  return true;
 }
 
 // Whether it read them.
@@ -386,13 +524,20 @@ bool Engine::step() {
   receive();
   bool updated = take_weights();
   updated = take_adapters() || updated;
+  try {
+    updated = take_pages() || updated;
+    send_known_pages();
+  } catch (const std::exception& error) {
+    lose(error.what());  // only the device can fail here
+    return true;
+  }
   if (active_.empty()) {
     if (updated) publish();
     return updated;
   }
-  compute();
+  updated = compute() || updated;
   publish();
-  return true;
+  return updated;
 }
 
 // Drafts of the sequences that have one token to compute, for the rows that are left of a step.
@@ -433,16 +578,21 @@ void Engine::lose(const std::string& what) {
   while (!active_.empty()) finish(*active_.front(), FinishReason::error, what);
 }
 
-void Engine::compute() {
+// Whether there was something to do: not where all requests wait for pages.
+bool Engine::compute() {
   try {
     propose();
   } catch (const hal::DeviceLost& lost) {
-    return lose(lost.what());
+    lose(lost.what());
+    return true;
   } catch (const std::exception&) {
     // Texts need no guesses to go on.
   }
   std::vector<Sequence*> sequences;
+  bool idle = true;
   for (const auto& each : active_) {
+    if (each->fetching) continue;
+    idle = false;
     if ((weights_.weights && !each->began) || (each->with && each->with->slot < 0)) continue;
     if (each->with) {
       each->adapter = each->with->slot;
@@ -451,7 +601,7 @@ void Engine::compute() {
     sequences.push_back(each.get());
   }
   // Where all wait for a slot of requests that are not received yet.
-  if (sequences.empty()) return;
+  if (sequences.empty()) return !idle;
   const ScheduledStep step =
       schedule(sequences, pool_,
                {.tokens = options_.step_tokens, .rows = runner_.rows(), .sequences = options_.max_sequences});
@@ -475,11 +625,12 @@ void Engine::compute() {
     logits = runner_.run(step.chunks);
     if (std::any_of(step.chunks.begin(), step.chunks.end(), embeds)) hidden_states = runner_.hidden_states();
   } catch (const hal::DeviceLost& lost) {
-    return lose(lost.what());
+    lose(lost.what());
+    return true;
   } catch (const std::exception& error) {
     for (const Chunk& chunk : step.chunks)
       finish(static_cast<Active&>(*chunk.sequence), FinishReason::error, error.what());
-    return;
+    return true;
   }
   ++counts_.steps;
   for (const Chunk& chunk : step.chunks) {
@@ -490,6 +641,7 @@ void Engine::compute() {
     logits = logits.subspan(count);
     hidden_states = hidden_states.subspan(states);
   }
+  return true;
 }
 
 // Adds hidden states of the tokens from `first` on. Those of a text that was preempted come again.
@@ -529,6 +681,17 @@ void Engine::advance(Active& active, const Chunk& chunk, std::span<const float> 
                      drafted = std::max<std::int64_t>(end - size, 0);
   active.computed = std::min(end, size);
   keep_pages(active);
+  if (active.request.pages_from) {
+    try {
+      if (!send_pages(active))
+        finish(active, FinishReason::stop);
+      else if (end >= size)
+        finish(active, FinishReason::length);
+    } catch (const std::exception& error) {
+      finish(active, FinishReason::error, error.what());
+    }
+    return;
+  }
   if (active.request.embed) {
     pool(active, first, hidden_states);
     if (end >= size) embed(active);
@@ -611,13 +774,25 @@ void Engine::keep_pages(Active& active) {
   }
 }
 
+// Whether there is news for the thread that steps; under the lock.
+bool Engine::is_awaited() const {
+  return !submitted_.empty() || !cancelled_.empty() || new_weights_.weights || !new_adapters_.empty() ||
+         pages_arrived_;
+}
+
 void Engine::run(const std::stop_token& stop) {
   while (!stop.stop_requested()) {
     if (step()) continue;
+    // Of requests that wait for pages.
+    std::optional<std::chrono::steady_clock::time_point> deadline;
+    for (const auto& each : active_)
+      if (const auto& its = each->request.deadline; its && (!deadline || *its < *deadline)) deadline = its;
     std::unique_lock lock(mutex_);
-    wake_.wait(lock, stop, [&] {
-      return !submitted_.empty() || !cancelled_.empty() || new_weights_.weights || !new_adapters_.empty();
-    });
+    const auto wakes = [&] { return is_awaited(); };
+    if (deadline)
+      wake_.wait_until(lock, stop, *deadline, wakes);
+    else
+      wake_.wait(lock, stop, wakes);
   }
 }
 

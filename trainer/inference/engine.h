@@ -28,6 +28,7 @@
 #include "kernels/core/catalog.h"
 #include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/config/trainer_config.h"
+#include "trainer/inference/kv_connector.h"
 #include "trainer/inference/lora_adapter.h"
 #include "trainer/inference/model_runner.h"
 #include "trainer/inference/page_pool.h"
@@ -104,6 +105,15 @@ class Engine : public EngineClient {
   std::vector<std::string> adapters() const override;
   const LoraSlotsOfPlan& lora_slots() const { return runner_.lora_slots(); }
 
+  // Asks `connector` for the whole pages of prompts that are not known here, and computes what does not come. A request waits for its
+  // pages without holding up others. Before any step. Throws Error where what was computed is not found again, as then nothing could be
+  // done with a page.
+  void set_kv_connector(std::shared_ptr<KVConnector> connector);
+  std::int64_t page_size() const { return options_.page_size; }
+  const std::vector<PageOfCache>& page_layout() const { return runner_.page_layout(); }
+  std::int64_t page_bytes() const { return runner_.page_bytes(); }
+  const Plan& plan() const { return runner_.plan(); }
+
   RequestId submit(Request request) override;
   void cancel(RequestId id) override;
   EngineCounters counters() const override;
@@ -139,8 +149,12 @@ class Engine : public EngineClient {
     std::vector<double> embedding;   // the sum of the hidden states that it is made of
     std::int64_t pooled = 0;         // tokens that it was made of so far, or passed over
     DraftLength draft_length;
-    std::int64_t known = 0;  // pages that are known to the pool
+    std::int64_t known = 0;      // pages that are known to the pool
+    std::int64_t next_page = 0;  // that Request::pages_from wants
     bool began = false;
+    bool fetching = false;  // pages of it may still come from the connector
+    std::int64_t fetched_to = 0,
+                 fetch_end = 0;  // the pages before are known or were, and those that were asked for end
     RequestId id() const { return arrival; }
   };
 
@@ -149,11 +163,17 @@ class Engine : public EngineClient {
   bool any_began() const;
   void check(const Request& request) const;
   void receive();
-  void compute();
+  bool compute();
+  void fetch(Active& active);
+  bool take_pages();
+  void keep_received(Active& active, const KVPage& page);
+  void send_known_pages();
+  bool send_pages(Active& active);
   bool take_weights();
   bool take_adapters();
   void propose();
   void lose(const std::string& what);
+  bool is_awaited() const;
   void advance(Active& active, const Chunk& chunk, std::span<const float> logits,
                std::span<const float> hidden_states);
   void pool(Active& active, std::int64_t first, std::span<const float> hidden_states);
@@ -169,6 +189,7 @@ class Engine : public EngineClient {
   ModelRunner runner_;
   std::string no_prefix_cache_;
   std::unique_ptr<Speculator> speculator_;
+  std::shared_ptr<KVConnector> connector_;  // nullptr = none
 
   // Of the thread that steps.
   PagePool pool_;
@@ -187,6 +208,7 @@ class Engine : public EngineClient {
   std::vector<std::shared_ptr<Adapter>> new_adapters_;
   EngineCounters published_;
   std::int64_t unfinished_ = 0;  // requests
+  bool pages_arrived_ = false;
   RequestId last_ = 0;
   std::string lost_;  // why nothing can be computed any more
 };

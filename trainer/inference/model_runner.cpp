@@ -128,14 +128,23 @@ void ModelRunner::enter(Session& session, const DecodeOptions& decode) {
   }
   lora_slots_ = lora_slots_of(plan);
   // Caches and inputs start as zeros, whatever the device's memory held.
-  std::set<std::string> names;
+  std::set<std::string> names, caches;
   for (const auto& [key, planned] : plan.steps.programs) {
     if (key.step != Step::decode && key.step != Step::encode) continue;
     for (const kernels::ValueId id : planned.program.inputs)
       if (const kernels::Value& value = planned.program.value(id);
-          value.role == kernels::Role::cache || value.role == kernels::Role::input)
+          value.role == kernels::Role::cache || value.role == kernels::Role::input) {
         names.insert(value.name);
+        if (value.role == kernels::Role::cache) caches.insert(value.name);
+      }
   }
+  if (!uses_sequence_ids())
+    for (const std::string& name : caches) {
+      kernels::TensorType type = plan.persistent_types.at(name);
+      type.shape.erase(type.shape.begin());
+      page_bytes_ += type.bytes();
+      page_layout_.push_back({name, std::move(type)});
+    }
   std::vector<std::byte> zeros;  // one for all, as the pages of each new one would have to be cleared as well
   for (const std::string& name : names) {
     const auto bytes = static_cast<std::size_t>(plan.persistent_types.at(name).bytes());
@@ -238,6 +247,28 @@ void ModelRunner::encode(Sequence& sequence, std::span<const std::int32_t> sourc
   write("source_slots", std::move(slots), -1);
   session_->run(Step::encode);
   sequence.source = static_cast<std::int64_t>(size);
+}
+
+void ModelRunner::read_page(Page page, std::span<std::byte> bytes) {
+  if (bytes.size() != static_cast<std::size_t>(page_bytes_))
+    throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes",
+                std::to_string(bytes.size()));
+  for (const auto& [name, type] : page_layout_) {
+    const auto size = static_cast<std::size_t>(type.bytes());
+    session_->read_bytes(name, page * type.bytes(), bytes.first(size));
+    bytes = bytes.subspan(size);
+  }
+}
+
+void ModelRunner::write_page(Page page, std::span<const std::byte> bytes) {
+  if (bytes.size() != static_cast<std::size_t>(page_bytes_))
+    throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes",
+                std::to_string(bytes.size()));
+  for (const auto& [name, type] : page_layout_) {
+    const auto size = static_cast<std::size_t>(type.bytes());
+    session_->write_bytes(name, page * type.bytes(), bytes.first(size));
+    bytes = bytes.subspan(size);
+  }
 }
 
 std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {

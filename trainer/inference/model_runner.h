@@ -58,6 +58,12 @@ ServingPlan compose_serving(const TrainerConfig& config, const ModelRunnerOption
                             const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                             bool enforce_memory = true);
 
+// What a cache keeps of one page.
+struct PageOfCache {
+  std::string name;
+  kernels::TensorType type;  // without the axis of the pages
+};
+
 class ModelRunner {
  public:
   // Composes the programs and reads the parameters from `weights`. Throws what compose_serving() throws.
@@ -106,6 +112,12 @@ class ModelRunner {
   bool uses_pages() const { return plan().cache_bytes.page > 0; }
   // Whether some cache keeps rows for each sequence by Sequence::sequence_id: nobody else finds them again.
   bool uses_sequence_ids() const { return plan().cache_bytes.sequence > 0; }
+  // The caches of which a page can be copied, by their names: all of them, or none where some cache keeps rows for each sequence.
+  const std::vector<PageOfCache>& page_layout() const { return page_layout_; }
+  std::int64_t page_bytes() const { return page_bytes_; }
+  // Copy what the caches keep of a page, one cache behind another as page_layout() has them, in page_bytes() bytes. Throw Error.
+  void read_page(Page page, std::span<std::byte> bytes);
+  void write_page(Page page, std::span<const std::byte> bytes);
   // Of `same` tokens of the sequence that were computed and stay, so many need not be computed again. A ring (WindowCache) has kept no
   // more than the last ones.
   std::int64_t kept(const Sequence& sequence, std::int64_t same) const {
@@ -155,6 +167,8 @@ class ModelRunner {
   std::vector<std::int64_t> cached_rows_;  // Plan::cached_rows
   std::string batch_dependence_;
   LoraSlotsOfPlan lora_slots_;
+  std::vector<PageOfCache> page_layout_;
+  std::int64_t page_bytes_ = 0;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens
   std::vector<float> logits_, hidden_states_;
   std::int64_t hidden_size_ = 0;

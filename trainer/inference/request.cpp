@@ -20,5 +20,6 @@ std::string_view to_string(FinishReason reason) {
 
 void RequestEvents::on_prompt(std::span<const TokenScore>) {}
 void RequestEvents::on_embedding(std::span<const float>) {}
+bool RequestEvents::on_page(std::int64_t, std::vector<std::byte>) { return false; }
 
 }  // namespace meshloom::trainer

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <chrono>
+#include <cstddef>
 #include <cstdint>
 #include <memory>
 #include <optional>
@@ -57,6 +58,8 @@ class RequestEvents {
   virtual void on_prompt(std::span<const TokenScore> scores);
   // With Request::embed, once: the embedding, not normalised, of EngineClient::embedding_size() numbers.
   virtual void on_embedding(std::span<const float> embedding);
+  // With Request::pages_from, once for each page from there on, in order: what the caches keep of it. Returns whether to go on.
+  virtual bool on_page(std::int64_t index, std::vector<std::byte> bytes);
   // An end token is reported too. Returns whether to go on.
   virtual bool on_token(const TokenScore& token) = 0;
   // The last call of a request.
@@ -76,11 +79,24 @@ struct Request {
   // Whether the log-probabilities of generated tokens are wanted, which take about as long as drawing; without, TokenScore::logprob is 0.
   bool logprobs = true;
   bool score_prompt = false;
-  bool embed = false;   // the embedding of the prompt is wanted, and nothing else: max_tokens must be 0
+  bool embed = false;  // the embedding of the prompt is wanted, and nothing else: max_tokens must be 0
+  // The prompt is whole pages, and those from this one on are wanted, and nothing else: max_tokens must be 0. It ends with `length`, or with
+  // `stop` once on_page() says so.
+  std::optional<std::int64_t> pages_from = {};
   int priority = 0;     // smaller = earlier; equal ones by arrival
   std::string adapter;  // that the engine has loaded; "" = the model alone
   std::optional<std::chrono::steady_clock::time_point> deadline;
   std::shared_ptr<RequestEvents> events;  // must be set
+};
+
+// Of pages that engines give one another (KVConnector).
+struct KVTransferCounters {
+  std::int64_t asked_tokens = 0, received_tokens = 0, pages_received = 0, bytes_received = 0;
+  std::int64_t fallbacks =
+      0;  // prompts of which pages were computed here although the other side might have given them
+  std::int64_t refusals = 0;  // KVConnector::refusals()
+  std::int64_t pages_sent = 0, bytes_sent = 0;
+  bool connected = false;
 };
 
 struct EngineCounters {
@@ -92,6 +108,7 @@ struct EngineCounters {
                accepted_tokens = 0;  // guesses that were computed, their tokens, those that were right
   std::int64_t adapters = 0;         // that requests can name
   std::int64_t checkpoint_step = 0;  // of the run whose parameters compute: how often they had been updated
+  KVTransferCounters kv_transfer;
 };
 
 // The queue has no room; the caller may try again.

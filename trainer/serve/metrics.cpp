@@ -79,6 +79,25 @@ std::string Metrics::text(const std::string& model, const EngineCounters& engine
   one("spec_decode_num_draft_tokens_total", "counter", "Their tokens.", number(engine.draft_tokens));
   one("spec_decode_num_accepted_tokens_total", "counter", "Of them, those that were right.",
       number(engine.accepted_tokens));
+  const KVTransferCounters& transfer = engine.kv_transfer;
+  one("external_prefix_cache_queries_total", "counter",
+      "Tokens of prompts that were to come from the side that computes prompts.",
+      number(transfer.asked_tokens));
+  one("external_prefix_cache_hits_total", "counter", "Of them, those that came.",
+      number(transfer.received_tokens));
+  one("kv_transfer_connected", "gauge", "Whether the side that computes prompts answers.",
+      transfer.connected ? 1.0 : 0.0);
+  one("kv_transfer_pages_received_total", "counter", "Pages of keys and values that were received.",
+      number(transfer.pages_received));
+  one("kv_transfer_bytes_received_total", "counter", "Their bytes.", number(transfer.bytes_received));
+  one("kv_transfer_refusals_total", "counter", "Connections that ended because of what came over them.",
+      number(transfer.refusals));
+  one("kv_transfer_fallbacks_total", "counter",
+      "Prompts of which pages were computed here, as the other side did not give them.",
+      number(transfer.fallbacks));
+  one("kv_transfer_pages_sent_total", "counter", "Pages of keys and values that were given to other servers.",
+      number(transfer.pages_sent));
+  one("kv_transfer_bytes_sent_total", "counter", "Their bytes.", number(transfer.bytes_sent));
   one("lora_adapters", "gauge", "Adapters that requests can name.", number(engine.adapters));
   out += head_of("meshloom_request_success_total", "counter", "Choices that ended, by reason.");
   for (const auto& [reason, count] : finished_)

@@ -52,17 +52,30 @@ def main():
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--recipe", default="smollm2-135m")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--only", default="", help="the ways that have this in their names")
     options = parser.parse_args()
     run = model_of(options.program, options.recipe, options.dtype, "build/serving")
     bodies = requests_of(options.requests)
 
-    def answers(name, at_once, *arguments):
+    def answers(name, at_once, *arguments, prefill=None):
         begun = time.time()
+        if prefill is not None:
+            other = Server(options.program, run, "--role", "prefill", "--listen-pages", "127.0.0.1:0", *prefill)
+            arguments = [*arguments, "--role", "decode", "--prefill", other.pages]
         server = Server(options.program, run, *arguments)
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
             found = list(pool.map(server.completion, bodies))
         preempted, cached = server.metric("num_preemptions_total"), server.metric("prefix_cache_hits_total")
         guessed, right = (server.metric(f"spec_decode_num_{kind}_tokens_total") for kind in ("draft", "accepted"))
+        if prefill is not None:
+            received, fallbacks = (server.metric(f"kv_transfer_{kind}_total") for kind in ("pages_received", "fallbacks"))
+            print(f"{name}: {received:.0f} pages received, {server.metric('kv_transfer_bytes_received_total') / 1e6:.0f} MB, "
+                  f"{fallbacks:.0f} prompts computed by the decoding side", flush=True)
+            # Few pages may be needed for other texts before a prompt uses them.
+            if received == 0 or (fallbacks > 0 and "--pages" not in arguments) or server.metric("kv_transfer_refusals_total") > 0:
+                sys.exit(f"{name}: every prompt must have got its pages")
+            if other.end() != 0:
+                sys.exit(f"{name}: the server that computes prompts did not exit with 0")
         if server.end() != 0:
             sys.exit(f"{name}: the server did not exit with 0")
         return found, preempted, cached, (guessed, right), time.time() - begun
@@ -73,6 +86,8 @@ def main():
     short = cached > 0
     at_once = ["--max-sequences", "32"]
     # Pages of 64 tokens: the longest text has 15 or fewer.
+    apart = [("prefill apart", at_once, ["--step-tokens", "512"]),
+             ("prefill apart, pages of 16 tokens, few of them", [*at_once, "--page-size", "16", "--pages", "96"], ["--page-size", "16"])]
     ways = [("32 at once", at_once), ("steps of 16 tokens", [*at_once, "--step-tokens", "16"]),
             ("steps of 64 tokens", [*at_once, "--step-tokens", "64"]),
             ("steps of 512 tokens", [*at_once, "--step-tokens", "512"]),
@@ -81,8 +96,10 @@ def main():
             ("pages of 16 tokens", [*at_once, "--page-size", "16"]),
             ("prompt lookup", [*at_once, "--draft-tokens", "7"]),
             ("a draft model", [*at_once, "--draft", run, "--pages", "48"])]
-    for name, arguments in ways:
-        found, preempted, cached, (guessed, right), seconds = answers(name, 32, *arguments)
+    for name, arguments, prefill in [*((*way, None) for way in ways), *apart]:
+        if options.only not in name:
+            continue
+        found, preempted, cached, (guessed, right), seconds = answers(name, 32, *arguments, prefill=prefill)
         differ = sum(a["tokens"] != b["tokens"] or a["text"] != b["text"] or a["finish"] != b["finish"]
                      for a, b in zip(expected, found))
         bits = sum(x != y for a, b in zip(expected, found) for x, y in zip(a["logprobs"], b["logprobs"]))
@@ -96,7 +113,7 @@ def main():
         if name == "few pages" and preempted < 20 and len(bodies) >= 300:
             print("few pages: must preempt at least 20 times")
             short = True
-    if options.dtype == "f32":
+    if options.dtype == "f32" and not options.only:
         longest = sorted(bodies, key=lambda body: -len(body["prompt"]))
         differ, count = scores_differ(options.program, run, [body for body in longest if len(body["prompt"]) > 1][::10])
         print(f"the forward pass without caches: {differ} of {count} log-probabilities of prompts differ in bits", flush=True)

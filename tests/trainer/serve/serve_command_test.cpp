@@ -403,6 +403,65 @@ TEST(ServeCommand, ServesAdaptersThatComeAndGo) {
     EXPECT_NEAR(expected[i].get<double>(), of_tuned[i].get<double>(), 1e-4);
 }
 
+// The text of one server, whose prompt another has computed.
+TEST(ServeCommand, APairWritesTheTextOfOneServer) {
+  const Scratch scratch;
+  const std::string text = scratch.file("text.txt", sample_text(6000)), run = scratch.path("run"),
+                    keys = scratch.file("keys", "secret\n");
+  ASSERT_EQ(
+      meshloom("train tiny --device cpu --steps 2 --sample 0 --quiet --data " + text + " --out " + run).code,
+      0);
+  const std::vector<std::string> sizes{run, "--device", "cpu", "--max-length", "64", "--page-size", "8"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), sizes.begin(), sizes.end());
+    return more;
+  };
+  const std::string body =
+      R"({"prompt":"In the beginning was the word and","max_tokens":12,"temperature":0,"logprobs":2,"ignore_eos":true})";
+  const auto choice = [&](const Served& served) {
+    const Answer answer = ask(served.port(), "POST", "/v1/completions", body);
+    EXPECT_EQ(answer.status, 200) << answer.body;
+    return Json::parse(answer.body)["choices"][0].dump();
+  };
+  Served one(sizes);
+  const std::string expected = choice(one);
+  Served prefill(with({"--role", "prefill", "--listen-pages", "127.0.0.1:0", "--pages-key-file", keys}));
+  const std::string marker = " bytes each, at ";
+  const std::size_t at = prefill.said().find(marker);
+  ASSERT_NE(at, std::string::npos) << prefill.said();
+  const std::string address =
+      prefill.said().substr(at + marker.size(), prefill.said().find('\n', at) - at - marker.size());
+  Served decode(with({"--disaggregation-mode", "decode", "--prefill", address, "--pages-key-file", keys}));
+  EXPECT_THAT(decode.said(), HasSubstr("Prompts are computed at " + address));
+  EXPECT_EQ(choice(decode), expected);
+  EXPECT_THAT(ask(decode.port(), "GET", "/metrics").body,
+              testing::AllOf(HasSubstr("meshloom_kv_transfer_pages_received_total{model_name=\"run\"} 4\n"),
+                             HasSubstr("meshloom_kv_transfer_fallbacks_total{model_name=\"run\"} 0\n"),
+                             HasSubstr("meshloom_external_prefix_cache_hits_total{model_name=\"run\"} 32\n"),
+                             HasSubstr("meshloom_kv_transfer_connected{model_name=\"run\"} 1\n")));
+  EXPECT_THAT(ask(prefill.port(), "GET", "/metrics").body,
+              HasSubstr("meshloom_kv_transfer_pages_sent_total{model_name=\"run\"} 4\n"));
+  // Another size of pages, or another key, is an error at once; nobody there is not.
+  const auto refuses = [&](const std::string& arguments, const std::string& message) {
+    const Outcome outcome =
+        meshloom("serve " + run + " --port 0 --device cpu --max-length 64 --role decode --prefill " +
+                 address + " " + arguments);
+    EXPECT_EQ(outcome.code, 1) << arguments;
+    EXPECT_THAT(outcome.err, HasSubstr("--prefill '" + address + "': " + message));
+  };
+  refuses("--page-size 16 --pages-key-file " + keys, "must have pages of 16 tokens (--page-size); found 8");
+  refuses("--page-size 8",
+          "refuses this side: the key must be one of the file of this side (--pages-key-file)");
+  prefill.signal(SIGTERM);
+  EXPECT_EQ(prefill.exit_code(), 0);
+  Served without(with({"--role", "decode", "--prefill", address, "--pages-key-file", keys}));
+  EXPECT_EQ(choice(without), expected);
+  EXPECT_THAT(ask(without.port(), "GET", "/metrics").body,
+              HasSubstr("meshloom_kv_transfer_fallbacks_total{model_name=\"run\"} 1\n"));
+  decode.signal(SIGTERM);
+  EXPECT_EQ(decode.exit_code(), 0);
+}
+
 TEST(ServeCommand, WhatItRefuses) {
   const Scratch scratch;
   const auto refuses = [&](const std::string& arguments, const std::string& message, int code = 1) {
@@ -417,6 +476,22 @@ TEST(ServeCommand, WhatItRefuses) {
   refuses("run --api-key-file " + scratch.file("empty", "\n\n"), "must have a key on a line");
   refuses("run --api-key-file " + scratch.file("spaces", "two words\n"), "one key per line");
   refuses("run --port 65536", "--port", 2);
+  const std::string prefill = "run --role prefill --listen-pages ", decode = "run --role decode --prefill ";
+  refuses("run --role both", "--role", 2);
+  refuses("run --role prefill", "--role: prefill needs --listen-pages HOST:PORT");
+  refuses("run --role decode", "--role: decode needs --prefill HOST:PORT");
+  refuses("run --prefill 127.0.0.1:9000", "--prefill: needs --role decode");
+  refuses("run --listen-pages 127.0.0.1:9000", "--listen-pages: needs --role prefill");
+  refuses("run --pages-key-file keys", "--pages-key-file: needs --role");
+  for (const char* address : {"9000", ":9000", "127.0.0.1:", "127.0.0.1:70000", "127.0.0.1:9x", "::1:9000"})
+    refuses(prefill + address, "--listen-pages: must be HOST:PORT");
+  refuses(decode + "127.0.0.1:0", "--prefill: must be HOST:PORT, with a port from 1 to 65535");
+  refuses(prefill + "0.0.0.0:9000", "--listen-pages: must be a loopback address");
+  refuses(decode + "10.0.0.7:9000", "--prefill: must be a loopback address");
+  refuses(prefill + "[::1]:9000 --watch", "--role: needs parameters that stay as they are; found --watch");
+  refuses(prefill + "127.0.0.1:0 --max-loras 2", "--role: needs a model without adapters; found --max-loras");
+  refuses(decode + "127.0.0.1:9000 --no-prefix-cache",
+          "--role: needs the prefix cache; found --no-prefix-cache");
   refuses("run --max-sequences 0", "--max-sequences", 2);
   refuses("--port 0", "run is required", 2);
   refuses("--port 0 " + scratch.path("none"), "the directory must exist");
@@ -427,6 +502,9 @@ TEST(ServeCommand, WhatItRefuses) {
   refuses("--port 0 --watch " + run + "/step-00000001", "--watch: needs the directory of a run");
   refuses("--port 0 --device cpu " + run + " --draft " + scratch.path("none"), "the directory must exist");
   refuses("--port 0 --draft-tokens -1 " + run, "--draft-tokens", 2);
+  refuses("--port 0 --device cpu --role prefill --listen-pages 127.0.0.1:0 " + run +
+              " --modify 'Replace{class=PagedCache with=\"ContiguousCache{}\"}'",
+          "--role: needs a model whose caches are pages alone (PagedCache)");
   refuses("--port 0 --max-loras 0 " + run, "--max-loras", 2);
   refuses("--port 0 --device cpu --adapter a " + run, "--adapter: must be NAME=DIR");
   refuses("--port 0 --device cpu --adapter a=x --adapter b=x --max-loras 1 " + run,

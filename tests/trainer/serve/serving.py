@@ -49,8 +49,11 @@ class Server:
         length = [] if "--max-length" in options else ["--max-length", str(LENGTH)]
         self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", *length, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
         said = ""
+        self.pages = None  # where it gives pages to other servers
         for line in self.process.stdout:
             said += line
+            if found := re.match(r"Giving pages .* at (\S+)$", line):
+                self.pages = found[1]
             if found := re.match(r"Serving .* at (http\S+)/v1", line):
                 self.url = found[1]
                 break
