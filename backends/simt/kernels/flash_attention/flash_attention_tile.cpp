@@ -33,7 +33,7 @@ struct Tile {
   // Streamed rows whose features are in workgroup memory at a time.
   std::int64_t part(std::int64_t width) const {
     std::int64_t part = streamed();
-    while (part > 4 && part * ceil_div(width, 4) > 640) part /= 2;
+    while (part > 4 && part * ceil_div(width, 4) > 512) part /= 2;
     return part;
   }
   std::int64_t shared_bytes(const AttentionDims& d) const {
