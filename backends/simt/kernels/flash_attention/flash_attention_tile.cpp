@@ -30,7 +30,8 @@ struct Tile {
       if (round_up(vectors, chunk) < round_up(vectors, best)) best = chunk;
     return best;
   }
-  // Streamed rows whose features are in workgroup memory at a time.
+  // Streamed rows whose features are in workgroup memory at a time. More than 512 vectors of them, as those of 80 features would be,
+  // make NVIDIA's compiler spill.
   std::int64_t part(std::int64_t width) const {
     std::int64_t part = streamed();
     while (part > 4 && part * ceil_div(width, 4) > 512) part /= 2;
