@@ -80,6 +80,7 @@ std::map<std::string, double> measures(const nlohmann::json& pipeline) {
     return bytes;
   };
   found["device_load"] = narrowest((*main)["device_loads"]);
+  found["wide_loads"] = (*main)["device_loads"].value("16", 0.0);
   found["local_load"] = narrowest((*main)["local_loads"]);
   return found;
 }

@@ -87,10 +87,14 @@ kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit)
 // The bindings of the kernels of int8_matmul: a, its scales, b, its scales, the bias (or b's scales again), c.
 std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);
 
+// Sums (rows, n) of f32 by column in one pass, which is made for some hundred rows. Fits GPUs, and n of a multiple of 4.
+bool column_fold_fits(const hal::DeviceInfo& target, std::int64_t n);
+void column_fold(const kernels::EncodeArgs& args, const hal::Binding& rows_in, std::int64_t rows,
+                 std::int64_t n, const hal::Binding& out);
 // The number of chunks of rows that the first pass of column_sum sums separately.
-std::int64_t column_chunks(std::int64_t rows);
+std::int64_t column_chunks(const hal::DeviceInfo& target, std::int64_t rows, std::int64_t n);
 // Sums (rows, n) by column in two passes. `kind` and `inputs`: KIND of column_sum.simt and what it reads, in packs of `pack`
-// elements of `dtype`. `workspace` holds column_chunks(rows) x n floats.
+// elements of `dtype`. `workspace` holds column_chunks(target, rows, n) x n floats.
 struct ColumnSum {
   int kind = 0;
   std::vector<hal::Binding> inputs;

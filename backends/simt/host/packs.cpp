@@ -56,14 +56,15 @@ std::vector<Fit> other_packs(const CallView& call, const hal::DeviceInfo& target
 }
 
 RowBatches row_batches(const hal::DeviceInfo& target, std::int64_t n, std::int64_t pack,
-                       std::int64_t floats) {
+                       std::int64_t floats, std::int64_t comfortable) {
   constexpr std::int64_t kSubgroup = 64, kWide = 256, kMostSteps = 8, kLoopSteps = 4;
   const std::int64_t packs = n / pack;
   std::int64_t width = row_width(target), most = 2;
   if (!target.is_cpu) {
     most = std::clamp<std::int64_t>(floats / pack, 1, kMostSteps);
     const auto whole = static_cast<std::int64_t>(std::bit_ceil(static_cast<std::uint64_t>(packs)));
-    if (ceil_div(packs, width) > most && target.limits.max_workgroup >= kWide) width = kWide;
+    const std::int64_t comfortable_packs = std::clamp<std::int64_t>(comfortable / pack, 1, most);
+    if (ceil_div(packs, width) > comfortable_packs && target.limits.max_workgroup >= kWide) width = kWide;
     width = std::min(width, std::max(kSubgroup, whole));
   }
   const std::int64_t steps = ceil_div(packs, width);

@@ -33,8 +33,9 @@ struct RowBatches {
   std::int64_t steps = 1;   // packs of an invocation that are loaded at a time
   bool held = false;        // all of the row at a time
 };
-// `floats`: so many of a row an invocation may hold on a GPU.
-RowBatches row_batches(const hal::DeviceInfo& target, std::int64_t n, std::int64_t pack, std::int64_t floats);
+// `floats`: so many of a row an invocation may hold on a GPU; above `comfortable` more invocations share it.
+RowBatches row_batches(const hal::DeviceInfo& target, std::int64_t n, std::int64_t pack, std::int64_t floats,
+                       std::int64_t comfortable);
 std::vector<hal::Define> batch_defines(const RowBatches& batches);
 
 // PACK and NARROW.

@@ -197,8 +197,14 @@ KERNEL_BEGIN
         }
 #if COMPUTE_DKV
         if (!ALL_QUERIES_SHOWN(tile)) { MASK_QUERIES(p, tile, 0.0f) }
+        // On either side of the products, by where the assembler spills nothing.
+#if AB_TYPE == 1
         UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
         ADD_WEIGHTED(sums_v, p, at + Y_AT, DVP)
+#else
+        ADD_WEIGHTED(sums_v, p, at + Y_AT, DVP)
+        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
+#endif
 #else
         if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(p, tile, 0.0f) }
         UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];

@@ -15,7 +15,7 @@ using kernels::Fit;
 std::int64_t width_of(const CallView& call) { return call.inputs[0].dim(-1); }
 std::int64_t rows_of(const CallView& call) { return call.inputs[0].elements() / width_of(call); }
 
-// Floats of a row that an invocation of a GPU may hold: backward there are four tensors of them.
+// Floats of a row that an invocation of a GPU may hold: backward there are four tensors of them, and two more of the next row.
 constexpr std::int64_t kHeld = 32, kHeldBackward = 16;
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
@@ -31,10 +31,12 @@ struct Backward {
   RowBatches batches;
   std::int64_t n, rows, outputs;  // outputs: of gradients that are sums over rows
   std::int64_t chunk, chunks;     // rows of a workgroup that adds them up
+  bool folds;                     // column_fold adds up what they leave
+  std::int64_t rest_bytes;        // of column_sum's own workspace
   std::int64_t sums_bytes() const { return aligned(chunks * n * 4); }
   std::int64_t workspace_bytes() const {
-    if (!batches.held) return column_chunks(rows) * n * 4;
-    return chunks == 1 ? 0 : outputs * sums_bytes() + column_chunks(chunks) * n * 4;
+    if (!batches.held) return rest_bytes;
+    return chunks == 1 ? 0 : outputs * sums_bytes() + rest_bytes;
   }
 };
 
@@ -42,8 +44,13 @@ Backward backward_of(const CallView& call, const hal::DeviceInfo& target, std::i
   constexpr std::int64_t kChunks = 512, kRowsPerChunk = 4;  // at most; at least
   const std::int64_t n = width_of(call), rows = rows_of(call);
   const std::int64_t chunk = std::max(ceil_div(rows, kChunks), kRowsPerChunk);
-  return {row_batches(target, n, pack, kHeldBackward),        n,     rows,
-          static_cast<std::int64_t>(call.outputs.size()) - 1, chunk, ceil_div(rows, chunk)};
+  const std::int64_t chunks = ceil_div(rows, chunk);
+  const RowBatches batches = row_batches(target, n, pack, kHeldBackward,
+                                         pack == 8 ? kHeldBackward : kHeldBackward / 2);
+  const bool folds = batches.held && column_fold_fits(target, n);
+  const std::int64_t summed = batches.held ? chunks : rows;
+  return {batches, n,      rows,  static_cast<std::int64_t>(call.outputs.size()) - 1,
+          chunk,   chunks, folds, folds ? 0 : column_chunks(target, summed, n) * n * 4};
 }
 
 Fit with_workspace(Fit fit, const CallView& call, const hal::DeviceInfo& target) {
@@ -72,7 +79,7 @@ std::vector<hal::Define> defines_of(const EncodeArgs& args, const RowBatches& ba
 template <bool kCentred>
 void encode(const EncodeArgs& args) {
   const std::int64_t n = width_of(args.call), rows = rows_of(args.call);
-  const RowBatches batches = row_batches(args.device.info(), n, args.choice.params.at("pack"), kHeld);
+  const RowBatches batches = row_batches(args.device.info(), n, args.choice.params.at("pack"), kHeld, kHeld);
   Launch command{.kernel = "norm",
                  .defines = defines_of(args, batches, kCentred),
                  .width = batches.width,
@@ -114,12 +121,17 @@ void encode_grad(const EncodeArgs& args) {
                                  work.chunks * work.n * 4));
     encode_rows<kCentred>(args, work, sums);
     if (work.chunks == 1) return;
-    const hal::Binding rest =
-        slice(args.workspace, work.outputs * work.sums_bytes(), column_chunks(work.chunks) * work.n * 4);
+    if (work.folds) {
+      args.commands.barrier();
+      for (std::size_t o = 1; o < outputs; ++o)
+        column_fold(args, sums[o - 1], work.chunks, work.n, args.outputs[o]);
+      return;
+    }
+    const hal::Binding rest = slice(args.workspace, work.outputs * work.sums_bytes(), work.rest_bytes);
     for (std::size_t o = 1; o < outputs; ++o) {
       args.commands.barrier();
       column_sum(args, {.inputs = {sums[o - 1]},
-                        .pack = pack > 1 && !args.device.info().is_cpu ? 4 : 1,
+                        .pack = 1,
                         .rows = work.chunks,
                         .n = work.n,
                         .workspace = rest,

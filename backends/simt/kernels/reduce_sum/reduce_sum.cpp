@@ -13,6 +13,7 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 constexpr std::int64_t kChunks = 64;           // of column_sum's first pass, at most
+constexpr std::int64_t kFoldedChunks = 512;    // the same where column_fold adds them
 constexpr std::int64_t kRowsPerChunk = 16;     // at least
 constexpr std::int64_t kTotalGroups = 1024;    // of total_sum's first pass, at most
 constexpr std::int64_t kElementsPerLane = 64;  // of total_sum's first pass, about
@@ -39,7 +40,7 @@ Fit fit_reduce(const CallView& call, const hal::DeviceInfo& target) {
   const std::int64_t n = columns_of(call);
   if (n == 1) return fit_total(call, target);
   Fit fit = fit_packs(call, target, std::array{n});
-  fit.workspace_bytes = column_chunks(call.inputs[0].elements() / n) * n * 4;
+  fit.workspace_bytes = column_chunks(target, call.inputs[0].elements() / n, n) * n * 4;
   return fit;
 }
 
@@ -47,7 +48,7 @@ std::vector<Fit> reduce_alternatives(const CallView& call, const hal::DeviceInfo
   const std::int64_t n = columns_of(call);
   if (n == 1) return {};
   std::vector<Fit> others = other_packs(call, target, std::array{n});
-  for (Fit& fit : others) fit.workspace_bytes = column_chunks(call.inputs[0].elements() / n) * n * 4;
+  for (Fit& fit : others) fit.workspace_bytes = column_chunks(target, call.inputs[0].elements() / n, n) * n * 4;
   return others;
 }
 
@@ -57,9 +58,10 @@ void encode_total(const EncodeArgs& args) {
   const std::int64_t count = args.call.inputs[0].elements();
   const std::int64_t groups = total_groups(count, width);
   const char* square = kSquare ? "1" : "0";
+  const hal::Define quads = define("QUADS", args.device.info().is_cpu ? 1 : 4);
   if (groups == 1) {
     launch(args, {.kernel = "total_sum",
-                  .defines = {{"SQUARE", square}, {"ADD_LANES", "1"}},
+                  .defines = {{"SQUARE", square}, {"ADD_LANES", "1"}, quads},
                   .width = width,
                   .bindings = {reads(args.inputs[0]), writes(args.outputs[0])},
                   .constants = {hal::word(count)}});
@@ -67,14 +69,14 @@ void encode_total(const EncodeArgs& args) {
   }
   const bool add_lanes = adds_lanes(args.device.info());
   launch(args, {.kernel = "total_sum",
-                .defines = {{"SQUARE", square}, {"ADD_LANES", add_lanes ? "1" : "0"}},
+                .defines = {{"SQUARE", square}, {"ADD_LANES", add_lanes ? "1" : "0"}, quads},
                 .width = width,
                 .groups = {static_cast<std::uint32_t>(groups), 1, 1},
                 .bindings = {reads(args.inputs[0]), writes(args.workspace)},
                 .constants = {hal::word(count)}});
   args.commands.barrier();
   launch(args, {.kernel = "total_sum",
-                .defines = {{"SQUARE", "0"}, {"ADD_LANES", "1"}},
+                .defines = {{"SQUARE", "0"}, {"ADD_LANES", "1"}, quads},
                 .width = width,
                 .bindings = {reads(args.workspace), writes(args.outputs[0])},
                 .constants = {hal::word(groups * (add_lanes ? 1 : width))}});
@@ -96,12 +98,29 @@ void encode_reduce(const EncodeArgs& args) {
 
 }  // namespace
 
-std::int64_t column_chunks(std::int64_t rows) {
-  return std::clamp<std::int64_t>(rows / kRowsPerChunk, 1, kChunks);
+bool column_fold_fits(const hal::DeviceInfo& target, std::int64_t n) {
+  return !target.is_cpu && n % 4 == 0 && target.limits.max_workgroup >= 64;
+}
+
+void column_fold(const EncodeArgs& args, const hal::Binding& rows_in, std::int64_t rows, std::int64_t n,
+                 const hal::Binding& out) {
+  constexpr std::int64_t kColumns = 16;  // packs of four, which are 256 bytes of a row
+  launch(args, {.kernel = "column_fold",
+                .defines = {define("COLUMNS", kColumns)},
+                .width = elementwise_width(args.device.info()) >= 256 ? 256U : 64U,
+                .groups = {static_cast<std::uint32_t>(ceil_div(n, kColumns * 4)), 1, 1},
+                .bindings = {reads(rows_in), writes(out)},
+                .constants = {hal::word(n), hal::word(rows)}});
+}
+
+std::int64_t column_chunks(const hal::DeviceInfo& target, std::int64_t rows, std::int64_t n) {
+  return std::clamp<std::int64_t>(rows / kRowsPerChunk, 1,
+                                  column_fold_fits(target, n) ? kFoldedChunks : kChunks);
 }
 
 void column_sum(const EncodeArgs& args, const ColumnSum& sum) {
-  const std::int64_t n = sum.n, chunks = column_chunks(sum.rows), chunk = ceil_div(sum.rows, chunks);
+  const std::int64_t n = sum.n, chunks = column_chunks(args.device.info(), sum.rows, n),
+                     chunk = ceil_div(sum.rows, chunks);
   const std::uint32_t width = elementwise_width(args.device.info());
   const auto pass = [&](int kind, hal::DType dtype, std::int64_t pack, std::vector<hal::Binding> bindings,
                         std::int64_t rows, std::int64_t count, std::int64_t of_chunk) {
@@ -122,8 +141,10 @@ void column_sum(const EncodeArgs& args, const ColumnSum& sum) {
   pass(sum.kind, sum.dtype, sum.pack, bindings, sum.rows, chunks, chunk);
   if (chunks == 1) return;
   args.commands.barrier();
-  const std::int64_t pack = sum.pack > 1 && !args.device.info().is_cpu ? 4 : 1;
-  pass(0, hal::DType::f32, pack, {reads(partial), writes(sum.out)}, chunks, 1, chunks);
+  if (column_fold_fits(args.device.info(), n))
+    column_fold(args, partial, chunks, n, sum.out);
+  else
+    pass(0, hal::DType::f32, 1, {reads(partial), writes(sum.out)}, chunks, 1, chunks);
 }
 
 std::vector<kernels::OpVariants> reduce_sum_ops() {
