@@ -55,8 +55,8 @@ std::vector<Fit> other_packs(const CallView& call, const hal::DeviceInfo& target
   return other.ok ? std::vector{std::move(other)} : std::vector<Fit>{};
 }
 
-RowBatches row_batches(const hal::DeviceInfo& target, std::int64_t n, std::int64_t pack,
-                       std::int64_t floats, std::int64_t comfortable) {
+RowBatches row_batches(const hal::DeviceInfo& target, std::int64_t n, std::int64_t pack, std::int64_t floats,
+                       std::int64_t comfortable) {
   constexpr std::int64_t kSubgroup = 64, kWide = 256, kMostSteps = 8, kLoopSteps = 4;
   const std::int64_t packs = n / pack;
   std::int64_t width = row_width(target), most = 2;

@@ -45,8 +45,8 @@ Backward backward_of(const CallView& call, const hal::DeviceInfo& target, std::i
   const std::int64_t n = width_of(call), rows = rows_of(call);
   const std::int64_t chunk = std::max(ceil_div(rows, kChunks), kRowsPerChunk);
   const std::int64_t chunks = ceil_div(rows, chunk);
-  const RowBatches batches = row_batches(target, n, pack, kHeldBackward,
-                                         pack == 8 ? kHeldBackward : kHeldBackward / 2);
+  const RowBatches batches =
+      row_batches(target, n, pack, kHeldBackward, pack == 8 ? kHeldBackward : kHeldBackward / 2);
   const bool folds = batches.held && column_fold_fits(target, n);
   const std::int64_t summed = batches.held ? chunks : rows;
   return {batches, n,      rows,  static_cast<std::int64_t>(call.outputs.size()) - 1,

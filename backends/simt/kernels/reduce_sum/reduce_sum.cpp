@@ -48,7 +48,8 @@ std::vector<Fit> reduce_alternatives(const CallView& call, const hal::DeviceInfo
   const std::int64_t n = columns_of(call);
   if (n == 1) return {};
   std::vector<Fit> others = other_packs(call, target, std::array{n});
-  for (Fit& fit : others) fit.workspace_bytes = column_chunks(target, call.inputs[0].elements() / n, n) * n * 4;
+  for (Fit& fit : others)
+    fit.workspace_bytes = column_chunks(target, call.inputs[0].elements() / n, n) * n * 4;
   return others;
 }
 
