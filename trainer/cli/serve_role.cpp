@@ -121,7 +121,7 @@ void ServeRole::begin(const TrainerConfig& config, const StoredTensors& weights,
                       const std::function<std::thread(std::function<void()>)>& thread) {
   if (options_.role.empty()) return;
   if (const std::string& reason = engine.no_prefix_cache(); !reason.empty())
-    throw Error("--role", "needs a model whose caches are pages alone (PagedCache)", reason);
+    throw Error("--role", "needs a model whose caches are pages alone (PagedCache, LatentCache)", reason);
   Machine machine = machine_of(device, engine.plan());
   const std::string arithmetic = fmt::format("{}{}", machine_text(machine),
                                              engine.batch_dependence().empty() ? ", batch-invariant" : "");

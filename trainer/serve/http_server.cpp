@@ -16,6 +16,7 @@
 #include <set>
 
 #include "hal/error.h"
+#include "trainer/serve/tcp_listener.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -31,7 +32,6 @@ constexpr std::size_t kAheadBytes =
     64 << 10;  // read of what follows while a request is answered, or of a chunk's header
 constexpr milliseconds kLingerTime{
     2'000};  // for a client to read the end of a response before its connection closes
-constexpr milliseconds kAcceptPause{100};  // after a failure such as too many open files
 constexpr std::size_t kMoreConnections =
     64;  // beyond the limit, which are told so; still more are closed at once
 
@@ -87,16 +87,20 @@ const std::string* HttpRequest::header(std::string_view name) const {
 class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
  public:
   Impl(HttpOptions given, Hooks given_hooks)
-      : options(std::move(given)), hooks(std::move(given_hooks)), acceptor_(io), pause_(io), drain_(io) {}
+      : options(std::move(given)),
+        hooks(std::move(given_hooks)),
+        listener_(io, options.host, options.port),
+        drain_(io) {}
 
-  void listen();
-  void accept();
+  void accept() {
+    listener_.accept([this](tcp::socket socket) { connected(std::move(socket)); });
+  }
   void shut_down();
   void remove(const std::shared_ptr<Connection>& connection) {
     connections_.erase(connection);
     if (draining && connections_.empty()) drain_.cancel();
   }
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port(); }
 
   const HttpOptions options;
   const Hooks hooks;
@@ -104,11 +108,10 @@ class HttpServer::Impl : public std::enable_shared_from_this<Impl> {
   net::io_context io{1};
 
  private:
-  void accepted(const error_code& error, tcp::socket socket);
+  void connected(tcp::socket socket);
 
-  tcp::acceptor acceptor_;
-  net::steady_timer pause_, drain_;
-  std::uint16_t port_ = 0;
+  TcpListener listener_;
+  net::steady_timer drain_;
   std::set<std::shared_ptr<Connection>> connections_;
 };
 
@@ -468,53 +471,18 @@ void HttpServer::Connection::dispatch() {
   read();
 }
 
-void HttpServer::Impl::listen() {
-  const std::string where = options.host + ":" + std::to_string(options.port);
-  error_code error;
-  tcp::resolver resolver(io);
-  const auto found =
-      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
-  if (error || found.empty()) throw Error(where, "must be an address of this machine", error.message());
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  const auto must = [&] {
-    if (error) throw Error(where, "must be an address and a port that can be listened on", error.message());
-  };
-  acceptor_.open(endpoint.protocol(), error), must();
-  acceptor_.set_option(tcp::acceptor::reuse_address(true), error), must();
-  acceptor_.bind(endpoint, error), must();
-  acceptor_.listen(net::socket_base::max_listen_connections, error), must();
-  port_ = acceptor_.local_endpoint().port();
-}
-
-void HttpServer::Impl::accept() {
-  acceptor_.async_accept(
-      [this](const error_code& error, tcp::socket socket) { accepted(error, std::move(socket)); });
-}
-
-void HttpServer::Impl::accepted(const error_code& error, tcp::socket socket) {
-  if (draining) return;
-  if (error) {
-    pause_.expires_after(kAcceptPause);
-    pause_.async_wait([this](const error_code& cancelled) {
-      if (!cancelled && !draining) accept();
-    });
-    return;
-  }
-  if (connections_.size() < options.connections + kMoreConnections) {
-    const auto connection =
-        std::make_shared<Connection>(std::move(socket), *this, connections_.size() >= options.connections);
-    connections_.insert(connection);
-    connection->begin();
-  }
-  accept();
+void HttpServer::Impl::connected(tcp::socket socket) {
+  if (connections_.size() >= options.connections + kMoreConnections) return;
+  const auto connection =
+      std::make_shared<Connection>(std::move(socket), *this, connections_.size() >= options.connections);
+  connections_.insert(connection);
+  connection->begin();
 }
 
 void HttpServer::Impl::shut_down() {
   if (draining) return;
   draining = true;
-  error_code ignored;
-  acceptor_.close(ignored);
-  pause_.cancel();
+  listener_.close();
   const auto now = connections_;
   for (const auto& connection : now)
     if (connection->idle()) connection->close();
@@ -529,7 +497,6 @@ void HttpServer::Impl::shut_down() {
 
 HttpServer::HttpServer(HttpOptions options, Hooks hooks)
     : impl_(std::make_shared<Impl>(std::move(options), std::move(hooks))) {
-  impl_->listen();
   impl_->accept();
 }
 

@@ -1,6 +1,7 @@
 #include "trainer/serve/page_client.h"
 
 #include "trainer/serve/page_connection.h"
+#include "trainer/serve/tcp_listener.h"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/post.hpp>

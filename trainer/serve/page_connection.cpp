@@ -13,11 +13,6 @@ using net::ip::tcp;
 
 }  // namespace
 
-std::string address_text(const std::string& host, std::uint16_t port) {
-  const bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
-
 PageConnection::PageConnection(Socket socket, const PageMessageLimits& limits,
                                std::chrono::milliseconds write_time)
     : socket_(std::move(socket)),

@@ -64,7 +64,4 @@ class PageConnection : public std::enable_shared_from_this<PageConnection> {
   std::uint64_t armed_ = 0;
 };
 
-// "HOST:PORT" as messages have it.
-std::string address_text(const std::string& host, std::uint16_t port);
-
 }  // namespace meshloom::trainer

@@ -1,6 +1,7 @@
 #include "trainer/serve/page_server.h"
 
 #include "trainer/serve/page_connection.h"
+#include "trainer/serve/tcp_listener.h"
 
 #include <boost/asio/post.hpp>
 
@@ -21,8 +22,6 @@ namespace net = boost::asio;
 using boost::system::error_code;
 using net::ip::tcp;
 
-constexpr std::chrono::milliseconds kAcceptPause{100};  // after a failure such as too many open files
-
 }  // namespace
 
 class PageServer::Impl : public std::enable_shared_from_this<Impl> {
@@ -31,14 +30,14 @@ class PageServer::Impl : public std::enable_shared_from_this<Impl> {
       : options(std::move(given)),
         root(chain_root(options.identity)),
         max_tokens(options.engine->max_length() / options.identity.page_size * options.identity.page_size),
-        acceptor_(io),
-        pause_(io) {}
+        listener_(io, options.host, options.port) {}
 
-  void listen();
-  void accept();
+  void accept() {
+    listener_.accept([this](tcp::socket socket) { connected(std::move(socket)); });
+  }
   void stop();
   void remove(const std::shared_ptr<Peer>& peer) { peers_.erase(peer); }
-  std::uint16_t port() const { return port_; }
+  std::uint16_t port() const { return listener_.port(); }
   void note(const std::string& text) const {
     if (options.note) options.note(text);
   }
@@ -51,10 +50,9 @@ class PageServer::Impl : public std::enable_shared_from_this<Impl> {
   net::io_context io{1};
 
  private:
-  tcp::acceptor acceptor_;
-  net::steady_timer pause_;
-  std::uint16_t port_ = 0;
-  bool stopping_ = false;
+  void connected(tcp::socket socket);
+
+  TcpListener listener_;
   std::set<std::shared_ptr<Peer>> peers_;
 };
 
@@ -235,59 +233,25 @@ void PageServer::Peer::submit(std::uint64_t id, std::int64_t first, Ask& asked) 
   }
 }
 
-void PageServer::Impl::listen() {
-  const std::string where = address_text(options.host, options.port);
-  error_code error;
-  tcp::resolver resolver(io);
-  const auto found =
-      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
-  if (error || found.empty()) throw Error(where, "must be an address of this machine", error.message());
-  const tcp::endpoint endpoint = found.begin()->endpoint();
-  const auto must = [&] {
-    if (error) throw Error(where, "must be an address and a port that can be listened on", error.message());
-  };
-  acceptor_.open(endpoint.protocol(), error), must();
-  acceptor_.set_option(tcp::acceptor::reuse_address(true), error), must();
-  acceptor_.bind(endpoint, error), must();
-  acceptor_.listen(net::socket_base::max_listen_connections, error), must();
-  port_ = acceptor_.local_endpoint().port();
-}
-
-void PageServer::Impl::accept() {
-  acceptor_.async_accept([this](const error_code& error, tcp::socket socket) {
-    if (stopping_) return;
-    if (error) {
-      pause_.expires_after(kAcceptPause);
-      pause_.async_wait([this](const error_code& cancelled) {
-        if (!cancelled && !stopping_) accept();
-      });
-      return;
-    }
-    if (peers_.size() < options.connections) {
-      error_code unknown;
-      const tcp::endpoint from = socket.remote_endpoint(unknown);
-      const std::string name =
-          unknown ? "a side that decodes" : address_text(from.address().to_string(), from.port());
-      const auto peer = std::make_shared<Peer>(*this, std::move(socket), name);
-      peers_.insert(peer);
-      peer->begin();
-    }
-    accept();
-  });
+void PageServer::Impl::connected(tcp::socket socket) {
+  if (peers_.size() >= options.connections) return;
+  error_code unknown;
+  const tcp::endpoint from = socket.remote_endpoint(unknown);
+  const std::string name =
+      unknown ? "a side that decodes" : address_text(from.address().to_string(), from.port());
+  const auto peer = std::make_shared<Peer>(*this, std::move(socket), name);
+  peers_.insert(peer);
+  peer->begin();
 }
 
 // Then nothing is left to do, and run() returns.
 void PageServer::Impl::stop() {
-  stopping_ = true;
-  error_code ignored;
-  acceptor_.close(ignored);
-  pause_.cancel();
+  listener_.close();
   const auto all = peers_;
   for (const auto& peer : all) peer->gone();
 }
 
 PageServer::PageServer(PageServerOptions options) : impl_(std::make_shared<Impl>(std::move(options))) {
-  impl_->listen();
   impl_->accept();
 }
 PageServer::~PageServer() = default;

@@ -504,7 +504,7 @@ TEST(ServeCommand, WhatItRefuses) {
   refuses("--port 0 --draft-tokens -1 " + run, "--draft-tokens", 2);
   refuses("--port 0 --device cpu --role prefill --listen-pages 127.0.0.1:0 " + run +
               " --modify 'Replace{class=PagedCache with=\"ContiguousCache{}\"}'",
-          "--role: needs a model whose caches are pages alone (PagedCache)");
+          "--role: needs a model whose caches are pages alone (PagedCache, LatentCache)");
   refuses("--port 0 --max-loras 0 " + run, "--max-loras", 2);
   refuses("--port 0 --device cpu --adapter a " + run, "--adapter: must be NAME=DIR");
   refuses("--port 0 --device cpu --adapter a=x --adapter b=x --max-loras 1 " + run,
