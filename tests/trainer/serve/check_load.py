@@ -87,9 +87,11 @@ class LlamaServer:
     def __init__(self, folder, model):
         self.port = 18080 + os.getpid() % 1000
         self.url = f"http://127.0.0.1:{self.port}"
+        # The run was trained on shorter rows than texts are here, and llama-server keeps to them.
         self.process = subprocess.Popen(
             [f"{folder}/llama-server", "-m", model, "--port", str(self.port), "-t", str(os.cpu_count()), "-np", str(TEXTS), "-c",
-             str(TEXTS * 512), "--no-webui"], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+             str(TEXTS * 512), "--no-webui", "--override-kv", "llama.context_length=int:1024"], stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL)
         for _ in range(600):
             time.sleep(0.1)
             if answers(self.url):
