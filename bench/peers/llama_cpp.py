@@ -10,11 +10,11 @@ import argparse
 import json
 import os
 import pathlib
-import statistics
 import subprocess
 import sys
 
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "tests/trainer/serve"))
+from ratio_bars import RatioBars, print_rate
 from serving import model_of
 
 PROMPT, BATCH, BATCH_CONTEXT = 512, 32, 256
@@ -119,23 +119,15 @@ def main():
                 json.dump([[*key, values] for key, values in rates.items()], out)
     for (what, side, kind), values in sorted(rates.items()):
         if what != "share":
-            print(f"      {what:6} {side:9} {kind:4} {statistics.median(values):8.1f} tokens/s ({min(values):.1f} to {max(values):.1f})")
-    short = 0
-
-    def bar(name, values, least):
-        nonlocal short
-        good = statistics.median(values) >= least
-        short += not good
-        print(f"{'ok   ' if good else 'SHORT'} {name}: {statistics.median(values):.2f} ({min(values):.2f} to {max(values):.2f}), "
-              f"at least {least} wanted")
-
+            print_rate(f"{what:6} {side:9} {kind:4}", values)
+    bars = RatioBars()
     for what, kind, peers, least in BARS:
         theirs = [max(each) for each in zip(*(rates[what, "llama.cpp", peer] for peer in peers))]
         ratios = [a / b for a, b in zip(rates[what, "meshloom", kind], theirs)]
-        bar(f"{what} of {kind} by llama.cpp's {' or '.join(peers)}", ratios, least)
+        bars.bar(f"{what} of {kind} by llama.cpp's {' or '.join(peers)}", ratios, least)
     for kind, least in BANDWIDTH.items():
-        bar(f"decode of {kind}, share of the bandwidth of reading", rates["share", "meshloom", kind], least)
-    return 1 if short else 0
+        bars.bar(f"decode of {kind}, share of the bandwidth of reading", rates["share", "meshloom", kind], least)
+    return 1 if bars.short else 0
 
 
 if __name__ == "__main__":

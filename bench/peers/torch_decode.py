@@ -21,6 +21,7 @@ import torch
 import transformers
 
 sys.path.append(str(pathlib.Path(__file__).parents[2] / "tests/trainer/serve"))
+from ratio_bars import RatioBars, print_rate
 from serving import exported, model_of
 
 TEXTS = {1: 1.8, 32: 2.0}  # texts at once: the least of our rate by theirs
@@ -81,23 +82,18 @@ def main():
         if options.json:
             pathlib.Path(options.json).write_text(json.dumps(rates), encoding="utf-8")
     for name, values in rates.items():
-        print(f"      {name} at once: {statistics.median(values):.1f} tokens/s ({min(values):.1f} to {max(values):.1f})")
-    short = 0
+        print_rate(f"{name} at once:", values)
+    bars = RatioBars()
 
-    def bar(name, of, by, least):
-        nonlocal short
-        ratios = [a / b for a, b in zip(rates[of], rates[by])]
-        good = statistics.median(ratios) >= least
-        short += not good
-        print(f"{'ok   ' if good else 'SHORT'} {name}: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f}), "
-              f"at least {least} wanted")
+    def compare(name, of, by, least):
+        bars.bar(name, [a / b for a, b in zip(rates[of], rates[by])], least)
 
     for texts, least in TEXTS.items():
-        bar(f"decode of f32, {texts} at once, by transformers with PyTorch {torch.__version__}", f"cpu, {texts}", f"transformers, {texts}", least)
+        compare(f"decode of f32, {texts} at once, by transformers with PyTorch {torch.__version__}", f"cpu, {texts}", f"transformers, {texts}", least)
     for device, least in DEVICES.items():
         if device in there:
-            bar(f"decode of f32 over {device} by the CPU's", f"{device}, 1", "cpu, 1", least)
-    return 1 if short else 0
+            compare(f"decode of f32 over {device} by the CPU's", f"{device}, 1", "cpu, 1", least)
+    return 1 if bars.short else 0
 
 
 if __name__ == "__main__":

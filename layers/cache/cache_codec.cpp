@@ -2,8 +2,11 @@
 
 #include "hal/dtype.h"
 #include "kernels/index_copy/index_copy.h"
+#include "kernels/layout/layout.h"
 
 namespace meshloom::layers {
+
+Tensor flatten_tokens(Tensor x) { return kernels::reshape(x, {x.dim(0) * x.dim(1), x.dim(2), x.dim(3)}); }
 
 Tensor CacheCodec::pool(Context& ctx, const std::string& name, kernels::DType dtype, std::int64_t heads,
                         std::int64_t elements, const CacheRows& rows) {

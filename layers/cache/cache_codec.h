@@ -18,6 +18,9 @@ struct CacheRows {
   kernels::DType dtype;  // of the activations
 };
 
+// (B, S, H, D) -> (B * S, H, D)
+Tensor flatten_tokens(Tensor x);
+
 class CacheCodec : public Module {
  public:
   struct Dims {};

@@ -1,6 +1,7 @@
 #include "layers/cache/kv_cache.h"
 
 #include "kernels/layout/layout.h"
+#include "layers/cache/cache_codec.h"
 #include "layers/core/inference_step.h"
 
 namespace meshloom::layers {
@@ -19,8 +20,6 @@ const char* unsupported(const kernels::FlashAttentionOptions& options) {
   return nullptr;
 }
 
-Tensor tokens_of(Tensor x) { return kernels::reshape(x, {x.dim(0) * x.dim(1), x.dim(2), x.dim(3)}); }
-
 [[noreturn]] void refuse(const Context& ctx, const std::string& found) {
   throw NoCache(display_path(ctx.path()), "the keys and values of earlier tokens cannot be kept for it",
                 found);
@@ -30,7 +29,7 @@ Tensor attend(Context& ctx, KVCache& cache, Tensor q, Tensor k, Tensor v,
               const kernels::FlashAttentionOptions& options) {
   if (const char* what = unsupported(options)) refuse(ctx, what);
   Context below = ctx.child(cache.name());
-  const Tensor o = cache.attend(below, tokens_of(q), tokens_of(k), tokens_of(v),
+  const Tensor o = cache.attend(below, flatten_tokens(q), flatten_tokens(k), flatten_tokens(v),
                                 {.scale = options.scale,
                                  .soft_cap = options.soft_cap,
                                  .left = options.left,

@@ -23,7 +23,7 @@ CacheRows SourceCache::rows_of(const SourceStep& step) {
 void SourceCache::keep(Context& ctx, Tensor k, Tensor v) {
   const CacheRows rows = rows_of(ctx.get<SourceStep>("SourceStep"));
   for (const auto& [name, x] : {std::pair{"keys", k}, {"values", v}})
-    codec_->keep(ctx, name, kernels::reshape(x, {x.dim(0) * x.dim(1), x.dim(2), x.dim(3)}), rows);
+    codec_->keep(ctx, name, flatten_tokens(x), rows);
 }
 
 Tensor SourceCache::attend(Context& ctx, Tensor q, std::int64_t kv_heads, std::int64_t value_dim,
@@ -32,10 +32,9 @@ Tensor SourceCache::attend(Context& ctx, Tensor q, std::int64_t kv_heads, std::i
   const CacheRows rows = rows_of(step);
   const kernels::PagedRows keys = codec_->kept(ctx, "keys", kv_heads, q.dim(3), rows),
                            values = codec_->kept(ctx, "values", kv_heads, value_dim, rows);
-  const Tensor o =
-      kernels::paged_attention(kernels::reshape(q, {q.dim(0) * q.dim(1), q.dim(2), q.dim(3)}), keys, values,
-                               value_dim, step.sequence_ids, step.starts, step.lengths,
-                               {.scale = options.scale, .soft_cap = options.soft_cap, .sink = options.sink});
+  const Tensor o = kernels::paged_attention(
+      flatten_tokens(q), keys, values, value_dim, step.sequence_ids, step.starts, step.lengths,
+      {.scale = options.scale, .soft_cap = options.soft_cap, .sink = options.sink});
   return kernels::reshape(o, {q.dim(0), q.dim(1), q.dim(2), value_dim});
 }
 

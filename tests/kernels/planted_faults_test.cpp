@@ -385,7 +385,7 @@ void end_of_the_ring(Call& call) {
     if (name != "ring") attrs.set(name, value);
   call.take(call.after([](Tensors&) {}, &attrs));
 }
-// Values in keys are the last features of the keys: scores stay, as queries are turned alike.
+// Values are read from the last features of the keys instead of the first. Queries are rotated like keys, so that scores stay.
 void values_behind(Call& call) {
   const Paged d = paged_dims(call);
   if (!d.values_in_keys() || d.k_scales >= 0) return;

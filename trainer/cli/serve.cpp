@@ -17,6 +17,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
+#include "trainer/cli/key_file.h"
 #include "trainer/cli/model_to_run.h"
 #include "trainer/cli/serve_role.h"
 #include "trainer/config/stored_recipe.h"
@@ -27,6 +28,7 @@
 #include "trainer/io/file.h"
 #include "trainer/run/stop.h"
 #include "trainer/serve/adapter_loader.h"
+#include "trainer/serve/address.h"
 #include "trainer/serve/api_server.h"
 
 namespace meshloom::trainer {

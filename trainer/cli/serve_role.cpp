@@ -2,70 +2,16 @@
 
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <charconv>
 #include <utility>
 
 #include "hal/error.h"
 #include "trainer/cli/command.h"
+#include "trainer/cli/key_file.h"
 #include "trainer/inference/engine_identity.h"
-#include "trainer/io/file.h"
 #include "trainer/run/machine.h"
+#include "trainer/serve/address.h"
 
 namespace meshloom::trainer {
-namespace {
-
-constexpr std::int64_t kKeyBytes = 1 << 20;  // of the file of keys
-
-struct Address {
-  std::string host;
-  std::uint16_t port = 0;
-};
-
-Address address_of(const std::string& option, const std::string& text, int least_port) {
-  const std::size_t colon = text.rfind(':');
-  int port = -1;
-  if (colon != std::string::npos) {
-    const char* end = text.data() + text.size();
-    const auto [at, error] = std::from_chars(text.data() + colon + 1, end, port);
-    if (error != std::errc() || at != end) port = -1;
-  }
-  std::string host = text.substr(0, std::min(colon, text.size()));
-  if (host.size() > 1 && host.front() == '[' && host.back() == ']')
-    host = host.substr(1, host.size() - 2);
-  else if (host.find(':') != std::string::npos)
-    port = -1;
-  if (host.empty() || port < least_port || port > 65535)
-    throw Error(option, fmt::format("must be HOST:PORT, with a port from {} to 65535", least_port),
-                "'" + text + "'");
-  return {std::move(host), static_cast<std::uint16_t>(port)};
-}
-
-}  // namespace
-
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" ||
-         (host.starts_with("127.") && host.find_first_not_of("0123456789.") == std::string::npos);
-}
-
-std::vector<std::string> read_keys(const std::string& option, const std::string& path) {
-  if (path.empty()) return {};
-  const std::string where = option + " '" + path + "'", text = read_file(path, where, kKeyBytes);
-  std::vector<std::string> keys;
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find('\n', at), text.size());
-    std::string key = text.substr(at, end - at);
-    while (!key.empty() && (key.back() == '\r' || key.back() == ' ')) key.pop_back();
-    at = end + 1;
-    if (key.empty()) continue;
-    if (std::any_of(key.begin(), key.end(), [](char c) { return c <= 32 || c >= 127; }))
-      throw Error(where, "a key must have printable ASCII characters without spaces, one key per line");
-    keys.push_back(std::move(key));
-  }
-  if (keys.empty()) throw Error(where, "must have a key on a line", "none");
-  return keys;
-}
-
 void RoleOptions::add_to(CLI::App& command) {
   command
       .add_option("--role,--disaggregation-mode", role,
@@ -106,7 +52,8 @@ void RoleOptions::check() const {
   if (role.empty() && !key_file.empty()) throw Error("--pages-key-file", "needs --role");
   if (role.empty()) return;
   const std::string option = role == "prefill" ? "--listen-pages" : "--prefill";
-  const Address address = role == "prefill" ? address_of(option, listen, 0) : address_of(option, prefill, 1);
+  const Address address =
+      role == "prefill" ? parse_address(option, listen, 0) : parse_address(option, prefill, 1);
   if (key_file.empty() && !is_loopback(address.host))
     throw Error(option,
                 "must be a loopback address, such as 127.0.0.1:9000, where --pages-key-file is not given",
@@ -129,7 +76,7 @@ void ServeRole::begin(const TrainerConfig& config, const StoredTensors& weights,
   const std::vector<std::string> keys = read_keys("--pages-key-file", options_.key_file);
   if (options_.role == "prefill") {
     PageServerOptions made;
-    const Address address = address_of("--listen-pages", options_.listen, 0);
+    const Address address = parse_address("--listen-pages", options_.listen, 0);
     made.host = address.host;
     made.port = address.port;
     made.keys = keys;
@@ -139,13 +86,12 @@ void ServeRole::begin(const TrainerConfig& config, const StoredTensors& weights,
     made.note = say_note;
     server_ = std::make_unique<PageServer>(std::move(made));
     thread_ = thread([this] { server_->run(); });
-    const bool v6 = address.host.find(':') != std::string::npos;
-    about_ = fmt::format("Giving pages of {} tokens, {} bytes each, at {}:{}", identity.page_size,
-                         engine.page_bytes(), v6 ? "[" + address.host + "]" : address.host, server_->port());
+    about_ = fmt::format("Giving pages of {} tokens, {} bytes each, at {}", identity.page_size,
+                         engine.page_bytes(), address_text(address.host, server_->port()));
     return;
   }
   PageClientOptions made;
-  const Address address = address_of("--prefill", options_.prefill, 1);
+  const Address address = parse_address("--prefill", options_.prefill, 1);
   made.host = address.host;
   made.port = address.port;
   if (!keys.empty()) made.key = keys.front();

@@ -7,7 +7,6 @@
 #include <memory>
 #include <string>
 #include <thread>
-#include <vector>
 
 #include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/config/trainer_config.h"
@@ -16,10 +15,6 @@
 #include "trainer/serve/page_server.h"
 
 namespace meshloom::trainer {
-
-bool is_loopback(const std::string& host);
-// One key per line of the file of `option`; none for "". Throws Error.
-std::vector<std::string> read_keys(const std::string& option, const std::string& path);
 
 struct RoleOptions {
   std::string role;     // "" = neither

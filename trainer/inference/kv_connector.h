@@ -34,7 +34,7 @@ class KVConnector {
   // Nobody needs these pages any more. Some that are on their way may still be given.
   virtual void cancel(std::uint64_t request) = 0;
   // What has arrived; pages of more bytes than that together are left for the next call, but for the first.
-  virtual KVArrivals take(std::size_t most_bytes) = 0;
+  virtual KVArrivals take(std::size_t max_bytes) = 0;
   virtual bool connected() const = 0;
   // Messages and connections of the other side that were not as they must be, since the start.
   virtual std::int64_t refusals() const = 0;

@@ -249,26 +249,29 @@ void ModelRunner::encode(Sequence& sequence, std::span<const std::int32_t> sourc
   sequence.source = static_cast<std::int64_t>(size);
 }
 
-void ModelRunner::read_page(Page page, std::span<std::byte> bytes) {
+// Calls copy(name, first byte, bytes) for each cache with its part of the page.
+template <typename Bytes, typename F>
+void ModelRunner::copy_page(Page page, Bytes bytes, F copy) const {
   if (bytes.size() != static_cast<std::size_t>(page_bytes_))
     throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes",
                 std::to_string(bytes.size()));
   for (const auto& [name, type] : page_layout_) {
     const auto size = static_cast<std::size_t>(type.bytes());
-    session_->read_bytes(name, page * type.bytes(), bytes.first(size));
+    copy(name, page * type.bytes(), bytes.first(size));
     bytes = bytes.subspan(size);
   }
 }
 
+void ModelRunner::read_page(Page page, std::span<std::byte> bytes) {
+  copy_page(page, bytes, [&](const std::string& name, std::int64_t first, std::span<std::byte> part) {
+    session_->read_bytes(name, first, part);
+  });
+}
+
 void ModelRunner::write_page(Page page, std::span<const std::byte> bytes) {
-  if (bytes.size() != static_cast<std::size_t>(page_bytes_))
-    throw Error("model runner", "a page has " + std::to_string(page_bytes_) + " bytes",
-                std::to_string(bytes.size()));
-  for (const auto& [name, type] : page_layout_) {
-    const auto size = static_cast<std::size_t>(type.bytes());
-    session_->write_bytes(name, page * type.bytes(), bytes.first(size));
-    bytes = bytes.subspan(size);
-  }
+  copy_page(page, bytes, [&](const std::string& name, std::int64_t first, std::span<const std::byte> part) {
+    session_->write_bytes(name, first, part);
+  });
 }
 
 std::vector<double> ModelRunner::time_calls(std::span<const Chunk> chunks) {

@@ -167,6 +167,9 @@ class ModelRunner {
   std::vector<std::int64_t> cached_rows_;  // Plan::cached_rows
   std::string batch_dependence_;
   LoraSlotsOfPlan lora_slots_;
+  template <typename Bytes, typename F>
+  void copy_page(Page page, Bytes bytes, F copy) const;
+
   std::vector<PageOfCache> page_layout_;
   std::int64_t page_bytes_ = 0;
   std::map<std::int64_t, Program> programs_;  // by their number of new tokens

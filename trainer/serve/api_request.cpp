@@ -174,11 +174,12 @@ std::vector<std::int32_t> checked_ids(const RequestJson& list, const std::string
 std::vector<std::int32_t> tokens_of_text(const std::string& text, const std::string& field,
                                          const ServedModel& model) {
   const auto bytes = static_cast<std::int64_t>(text.size());
-  const std::int64_t most =
+  const std::int64_t max_tokens =
       model.decoder_prompt.empty() ? model.engine->max_length() : model.engine->max_source();
-  if (bytes / kTokenBytes > most)
+  if (bytes / kTokenBytes > max_tokens)
     throw ApiError(
-        400, fmt::format("{} must have at most {} tokens; found a text of {} bytes", field, most, bytes),
+        400,
+        fmt::format("{} must have at most {} tokens; found a text of {} bytes", field, max_tokens, bytes),
         field, "context_length_exceeded");
   try {
     return model.encode(text);

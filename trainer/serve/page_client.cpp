@@ -1,7 +1,7 @@
 #include "trainer/serve/page_client.h"
 
+#include "trainer/serve/address.h"
 #include "trainer/serve/page_connection.h"
-#include "trainer/serve/tcp_listener.h"
 
 #include <boost/asio/connect.hpp>
 #include <boost/asio/post.hpp>
@@ -52,7 +52,7 @@ class PageClient::Impl {
   }
 
   // From any thread.
-  KVArrivals take(std::size_t most_bytes);
+  KVArrivals take(std::size_t max_bytes);
   void forget(std::uint64_t request);
   Attempt first_attempt() const {
     std::unique_lock lock(mutex_);
@@ -178,12 +178,12 @@ void PageClient::Impl::lose(const std::string& reason, bool refused, bool differ
   if (stopping_) return;
   if (tried_ || !differs) say(reason);  // else whoever waits for the first attempt says it
   tried_ = true;
-  if (differs) retry_time_ = options.most_retry_time;
+  if (differs) retry_time_ = options.max_retry_time;
   retry_.expires_after(retry_time_);
   retry_.async_wait([this](const error_code& cancelled) {
     if (!cancelled) connect();
   });
-  retry_time_ = std::min(retry_time_ * 2, options.most_retry_time);
+  retry_time_ = std::min(retry_time_ * 2, options.max_retry_time);
 }
 
 void PageClient::Impl::shut_down() {
@@ -350,7 +350,7 @@ void PageClient::Impl::arrive(Arrival arrival) {
   if (wake) wake();
 }
 
-KVArrivals PageClient::Impl::take(std::size_t most_bytes) {
+KVArrivals PageClient::Impl::take(std::size_t max_bytes) {
   KVArrivals taken;
   const std::lock_guard lock(mutex_);
   for (std::size_t bytes = 0; !arrived_.empty(); arrived_.pop_front()) {
@@ -360,7 +360,7 @@ KVArrivals PageClient::Impl::take(std::size_t most_bytes) {
       continue;
     }
     const std::size_t size = next.page.bytes.size();
-    if (!taken.pages.empty() && bytes + size > most_bytes) break;
+    if (!taken.pages.empty() && bytes + size > max_bytes) break;
     bytes += size;
     queued_ -= size;
     taken.pages.push_back(std::move(next.page));
@@ -414,7 +414,7 @@ void PageClient::cancel(std::uint64_t request) {
   net::post(impl_->io, [impl = impl_.get(), request] { impl->cancel(request); });
 }
 
-KVArrivals PageClient::take(std::size_t most_bytes) { return impl_->take(most_bytes); }
+KVArrivals PageClient::take(std::size_t max_bytes) { return impl_->take(max_bytes); }
 bool PageClient::connected() const { return impl_->connected; }
 std::int64_t PageClient::refusals() const { return impl_->refusals; }
 

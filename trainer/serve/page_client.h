@@ -27,7 +27,7 @@ struct PageClientOptions {
   std::chrono::milliseconds connect_time{5'000};  // until both sides have greeted each other
   std::chrono::milliseconds timeout{
       30'000};  // for all pages of a prompt; the engine computes those that are missing
-  std::chrono::milliseconds retry_time{1'000}, most_retry_time{30'000};
+  std::chrono::milliseconds retry_time{1'000}, max_retry_time{30'000};
   std::chrono::milliseconds write_time{10'000};
   std::size_t asks = 1024;             // at once; the engine computes the prompts of more
   std::size_t queue_bytes = 64 << 20;  // of pages that the engine has not taken; then no more are read
@@ -54,7 +54,7 @@ class PageClient : public KVConnector {
   void when_arrived(std::function<void()> wake) override;
   bool ask(std::uint64_t request, std::span<const std::int32_t> tokens, std::int64_t first) override;
   void cancel(std::uint64_t request) override;
-  KVArrivals take(std::size_t most_bytes) override;
+  KVArrivals take(std::size_t max_bytes) override;
   bool connected() const override;
   std::int64_t refusals() const override;
 

@@ -1,5 +1,6 @@
 #include "trainer/serve/page_server.h"
 
+#include "trainer/serve/address.h"
 #include "trainer/serve/page_connection.h"
 #include "trainer/serve/tcp_listener.h"
 

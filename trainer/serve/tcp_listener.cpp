@@ -3,6 +3,7 @@
 #include <chrono>
 
 #include "hal/error.h"
+#include "trainer/serve/address.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -14,11 +15,6 @@ using net::ip::tcp;
 constexpr std::chrono::milliseconds kPause{100};  // after a failure
 
 }  // namespace
-
-std::string address_text(const std::string& host, std::uint16_t port) {
-  const bool v6 = host.find(':') != std::string::npos;
-  return (v6 ? "[" + host + "]" : host) + ":" + std::to_string(port);
-}
 
 TcpListener::TcpListener(net::io_context& io, const std::string& host, std::uint16_t port)
     : acceptor_(io), pause_(io) {

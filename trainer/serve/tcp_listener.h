@@ -35,7 +35,4 @@ class TcpListener {
   bool closed_ = false;
 };
 
-// "HOST:PORT" as messages have it.
-std::string address_text(const std::string& host, std::uint16_t port);
-
 }  // namespace meshloom::trainer

@@ -88,9 +88,9 @@ kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit)
 std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);
 
 // Sums (rows, n) of f32 by column in one pass, which is made for some hundred rows. Fits GPUs, and n of a multiple of 4.
-bool column_fold_fits(const hal::DeviceInfo& target, std::int64_t n);
-void column_fold(const kernels::EncodeArgs& args, const hal::Binding& rows_in, std::int64_t rows,
-                 std::int64_t n, const hal::Binding& out);
+bool column_sum_one_pass_fits(const hal::DeviceInfo& target, std::int64_t n);
+void column_sum_one_pass(const kernels::EncodeArgs& args, const hal::Binding& rows_in, std::int64_t rows,
+                         std::int64_t n, const hal::Binding& out);
 // The number of chunks of rows that the first pass of column_sum sums separately.
 std::int64_t column_chunks(const hal::DeviceInfo& target, std::int64_t rows, std::int64_t n);
 // Sums (rows, n) by column in two passes. `kind` and `inputs`: KIND of column_sum.simt and what it reads, in packs of `pack`

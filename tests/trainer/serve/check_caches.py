@@ -47,11 +47,11 @@ def check_bits(program, recipe, count):
     right = True
     for run, name, of_pages, caches in ((window, "a window of 128", "PagedCache{}", ["WindowCache{}", "ContiguousCache{}"]),
                                         (plain, "all tokens", "PagedCache{}", ["ContiguousCache{}"]),
-                                        (latent, "latent vectors", "LatentCache{}", ["LatentCache{}"])):
+                                        (latent, "latent vectors", "LatentCache{}", [])):
         pages = with_cache(of_pages) if of_pages != "PagedCache{}" else []
         expected = answers(program, run, bodies, "--page-size", "16", *pages)
         ways = [(f"pages of {size}", ["--page-size", str(size), *pages]) for size in (64, 256)]
-        ways += [(cache, with_cache(cache)) for cache in caches if cache != of_pages]
+        ways += [(cache, with_cache(cache)) for cache in caches]
         ways += [(f"{cache} and guesses", [*with_cache(cache), "--draft-tokens", "7", "--step-tokens", "64"]) for cache in caches[:1]]
         for way, arguments in ways:
             right &= same_bits(f"{recipe}, {name}, {way}", "pages of 16", expected, answers(program, run, bodies, *arguments))
@@ -71,8 +71,9 @@ def check_sources(program, count):
     bodies = [{**body, "prompt": body["prompt"][:64], "max_tokens": min(body["max_tokens"], 60)} for body in requests_of(count)]
     right = True
     for codec in ("Plain{}", "Plain{dtype=bf16}", "Int8Rows{}", "Nf4Rows{}"):
-        cache = ["--max-length", "64", "--modify", f'Replace{{class=SourceCache with="SourceCache{{codec={codec}}}"}}'] if codec != "Plain{}" else \
-            ["--max-length", "64"]
+        cache = ["--max-length", "64"]
+        if codec != "Plain{}":
+            cache += ["--modify", f'Replace{{class=SourceCache with="SourceCache{{codec={codec}}}"}}']
         alone = answers(program, str(run), bodies, *cache, at_once=1)
         for way, arguments in (("8 at once", []), ("few pages", ["--pages", "8", "--page-size", "16"])):
             right &= same_bits(f"tiny-pairs, sources as {codec}, {way}", "each alone", alone,

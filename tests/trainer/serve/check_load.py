@@ -2,6 +2,7 @@
 repeats itself, idle, starting, and with as many texts as its memory holds. One line for each bar."""
 import argparse
 import asyncio
+import atexit
 import json
 import os
 import random
@@ -92,6 +93,7 @@ class LlamaServer:
             [f"{folder}/llama-server", "-m", model, "--port", str(self.port), "-t", str(os.cpu_count()), "-np", str(TEXTS), "-c",
              str(TEXTS * 512), "--no-webui", "--override-kv", "llama.context_length=int:1024"], stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL)
+        atexit.register(self.process.kill)
         for _ in range(600):
             time.sleep(0.1)
             if answers(self.url):

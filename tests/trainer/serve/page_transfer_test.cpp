@@ -128,7 +128,7 @@ class Decode {
     made.identity = running_.identity;
     made.page_bytes = running_.engine.page_bytes();
     made.retry_time = 20ms;
-    made.most_retry_time = 100ms;
+    made.max_retry_time = 100ms;
     made.note = [this](const std::string& text) {
       const std::lock_guard lock(mutex_);
       notes_.push_back(text);
@@ -406,6 +406,17 @@ std::vector<Fault> faults() {
   };
 }
 
+// Greets as `honest` would, and answers what is asked by `answer`.
+HostilePeer::Answer greeting(const Running& honest,
+                             std::function<bool(HostilePeer& peer, const trainer::PageAsk& ask)> answer) {
+  return [&honest, answer = std::move(answer)](HostilePeer& peer, const trainer::PageMessage& message) {
+    if (std::holds_alternative<trainer::PageHello>(message))
+      peer.send(trainer::PageHello{"", honest.identity, 64});
+    const auto* ask = std::get_if<trainer::PageAsk>(&message);
+    return !ask || answer(peer, *ask);
+  };
+}
+
 class PageFaults : public testing::TestWithParam<Fault> {};
 
 // Whatever the other side does, texts are those of one engine.
@@ -415,13 +426,9 @@ TEST_P(PageFaults, CostOnlyTime) {
   const Heard expected = alone(model, requests);
   Running honest(other, kOptions);
   const auto bytes = static_cast<std::size_t>(honest.engine.page_bytes());
-  HostilePeer peer(honest.identity, [&](HostilePeer& self, const trainer::PageMessage& message) {
-    if (std::holds_alternative<trainer::PageHello>(message))
-      self.send(trainer::PageHello{"", honest.identity, 64});
-    if (const auto* ask = std::get_if<trainer::PageAsk>(&message))
-      return GetParam().answer(self, *ask, bytes);
-    return true;
-  });
+  HostilePeer peer(honest.identity, greeting(honest, [&](HostilePeer& self, const trainer::PageAsk& ask) {
+                     return GetParam().answer(self, ask, bytes);
+                   }));
   Decode decode(model, peer.port(), kOptions, [](PageClientOptions& options) { options.timeout = 200ms; });
   EXPECT_TRUE(decode.attempt.connected);
   expect_same_bits(expected, decode.answers(requests));
@@ -447,16 +454,12 @@ TEST(PageTransfer, PagesAreWhatTextsAreWrittenFrom) {
   const Heard expected = alone(model, requests);
   Running honest(other, kOptions);
   const auto bytes = static_cast<std::size_t>(honest.engine.page_bytes());
-  HostilePeer peer(honest.identity, [&](HostilePeer& self, const trainer::PageMessage& message) {
-    if (std::holds_alternative<trainer::PageHello>(message))
-      self.send(trainer::PageHello{"", honest.identity, 64});
-    if (const auto* ask = std::get_if<trainer::PageAsk>(&message)) {
-      const auto count = static_cast<std::int64_t>(ask->tokens.size()) / kOptions.page_size;
-      for (std::int64_t i = ask->first; i < count; ++i) self.send(self.page(*ask, i, bytes));
-      self.send(trainer::PageEnd{ask->id, trainer::PageEnd::Status::whole, ""});
-    }
-    return true;
-  });
+  HostilePeer peer(honest.identity, greeting(honest, [&](HostilePeer& self, const trainer::PageAsk& ask) {
+                     const auto count = static_cast<std::int64_t>(ask.tokens.size()) / kOptions.page_size;
+                     for (std::int64_t i = ask.first; i < count; ++i) self.send(self.page(ask, i, bytes));
+                     self.send(trainer::PageEnd{ask.id, trainer::PageEnd::Status::whole, ""});
+                     return true;
+                   }));
   Decode decode(model, peer.port());
   const Heard found = decode.answers(requests);
   EXPECT_GT(decode.counters().pages_received, 0);
@@ -495,12 +498,10 @@ TEST(PageTransfer, OthersGoOnWhileOneWaits) {
   TinyModel model, other;
   Running honest(other, kOptions);
   std::atomic<bool> asked{false};
-  HostilePeer peer(honest.identity, [&](HostilePeer& self, const trainer::PageMessage& message) {
-    if (std::holds_alternative<trainer::PageHello>(message))
-      self.send(trainer::PageHello{"", honest.identity, 64});
-    if (std::holds_alternative<trainer::PageAsk>(message)) asked = true;
-    return true;
-  });
+  HostilePeer peer(honest.identity, greeting(honest, [&](HostilePeer&, const trainer::PageAsk&) {
+                     asked = true;
+                     return true;
+                   }));
   Decode decode(model, peer.port(), kOptions, [](PageClientOptions& options) { options.timeout = 60s; });
   Request waits;
   waits.prompt = random_tokens(40, 9);

@@ -1,4 +1,5 @@
 """What the parts of scripts/check-serving share: models of random weights, and servers of them."""
+import atexit
 import json
 import os
 import random
@@ -48,6 +49,7 @@ class Server:
     def __init__(self, program, run, *options):
         length = [] if "--max-length" in options else ["--max-length", str(LENGTH)]
         self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", *length, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        atexit.register(self.process.kill)  # also where the check fails
         said = ""
         self.pages = None  # where it gives pages to other servers
         for line in self.process.stdout:

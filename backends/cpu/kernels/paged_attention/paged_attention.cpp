@@ -229,9 +229,9 @@ class PagedTile {
     }
     for (std::int64_t k0 = block.first_tile(); k0 < block.seen().end; k0 += kTile) {
       if (k0 + kTile < block.seen().end)
-        read_later(block, block.tile(k0 + kTile));
+        prefetch(block, block.tile(k0 + kTile));
       else if (next)
-        read_later(*next, next->tile(next->first_tile()));
+        prefetch(*next, next->tile(next->first_tile()));
       for (std::int64_t i = 0; i < block.kv_heads; ++i) {
         select(i);
         tile(k0, block.tile(k0));
@@ -246,8 +246,9 @@ class PagedTile {
  private:
   std::int64_t heads() const { return work_.heads; }
 
-  void read_later(const PagedBlock& block, Range keys) {
-    for (Pool* pool : {&keys_, &values_}) pool->prefetch().set(block.r, block.kv, block.kv_heads, keys);
+  void prefetch(const PagedBlock& block, Range keys) {
+    values_.prefetch().set(block.r, block.kv, block.kv_heads, keys);
+    if (!work_.dims.values_in_keys()) keys_.prefetch().set(block.r, block.kv, block.kv_heads, keys);
   }
 
   // What follows is of the item's kv head `i`.
@@ -466,14 +467,14 @@ kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   std::string reason = refusal({call.op, floats_alone(call.inputs), call.outputs, call.attrs}, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
   // As few items as have one for each core: kv heads of an item are read together, and the heads of a group share what is read.
-  constexpr std::int64_t kFewestHeads = 4, kMostKvHeads = 4;
+  constexpr std::int64_t kMinHeads = 4, kMaxKvHeads = 4;
   const PagedAttentionDims d = kernels::paged_attention_dims(call);
   const std::int64_t cores = std::clamp(target.profile.cores, 1, 64), sequences = std::min(d.r, d.n),
                      parts = hal::ceil_div(cores, sequences);
-  const std::int64_t kv_heads = std::clamp<std::int64_t>(d.kv / parts, 1, kMostKvHeads);
+  const std::int64_t kv_heads = std::clamp<std::int64_t>(d.kv / parts, 1, kMaxKvHeads);
   std::int64_t heads = d.group();
   if (kv_heads == 1)
-    for (std::int64_t fewer = heads - 1; fewer >= kFewestHeads && d.h / heads < parts; --fewer)
+    for (std::int64_t fewer = heads - 1; fewer >= kMinHeads && d.h / heads < parts; --fewer)
       if (d.group() % fewer == 0) heads = fewer;
   return kernels::Fit::yes({{"tile_k", kTile}, {"heads", heads}, {"kv_heads", kv_heads}});
 }

@@ -31,7 +31,7 @@ struct Backward {
   RowBatches batches;
   std::int64_t n, rows, outputs;  // outputs: of gradients that are sums over rows
   std::int64_t chunk, chunks;     // rows of a workgroup that adds them up
-  bool folds;                     // column_fold adds up what they leave
+  bool one_pass;                  // column_sum_one_pass adds up what they leave
   std::int64_t rest_bytes;        // of column_sum's own workspace
   std::int64_t sums_bytes() const { return aligned(chunks * n * 4); }
   std::int64_t workspace_bytes() const {
@@ -47,10 +47,10 @@ Backward backward_of(const CallView& call, const hal::DeviceInfo& target, std::i
   const std::int64_t chunks = ceil_div(rows, chunk);
   const RowBatches batches =
       row_batches(target, n, pack, kHeldBackward, pack == 8 ? kHeldBackward : kHeldBackward / 2);
-  const bool folds = batches.held && column_fold_fits(target, n);
+  const bool one_pass = batches.held && column_sum_one_pass_fits(target, n);
   const std::int64_t summed = batches.held ? chunks : rows;
-  return {batches, n,      rows,  static_cast<std::int64_t>(call.outputs.size()) - 1,
-          chunk,   chunks, folds, folds ? 0 : column_chunks(target, summed, n) * n * 4};
+  return {batches, n,      rows,     static_cast<std::int64_t>(call.outputs.size()) - 1,
+          chunk,   chunks, one_pass, one_pass ? 0 : column_chunks(target, summed, n) * n * 4};
 }
 
 Fit with_workspace(Fit fit, const CallView& call, const hal::DeviceInfo& target) {
@@ -121,17 +121,16 @@ void encode_grad(const EncodeArgs& args) {
                                  work.chunks * work.n * 4));
     encode_rows<kCentred>(args, work, sums);
     if (work.chunks == 1) return;
-    if (work.folds) {
+    if (work.one_pass) {
       args.commands.barrier();
       for (std::size_t o = 1; o < outputs; ++o)
-        column_fold(args, sums[o - 1], work.chunks, work.n, args.outputs[o]);
+        column_sum_one_pass(args, sums[o - 1], work.chunks, work.n, args.outputs[o]);
       return;
     }
     const hal::Binding rest = slice(args.workspace, work.outputs * work.sums_bytes(), work.rest_bytes);
     for (std::size_t o = 1; o < outputs; ++o) {
       args.commands.barrier();
       column_sum(args, {.inputs = {sums[o - 1]},
-                        .pack = 1,
                         .rows = work.chunks,
                         .n = work.n,
                         .workspace = rest,

@@ -13,7 +13,7 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 
 constexpr std::int64_t kChunks = 64;           // of column_sum's first pass, at most
-constexpr std::int64_t kFoldedChunks = 512;    // the same where column_fold adds them
+constexpr std::int64_t kOnePassChunks = 512;   // the same where column_sum_one_pass adds them
 constexpr std::int64_t kRowsPerChunk = 16;     // at least
 constexpr std::int64_t kTotalGroups = 1024;    // of total_sum's first pass, at most
 constexpr std::int64_t kElementsPerLane = 64;  // of total_sum's first pass, about
@@ -99,14 +99,14 @@ void encode_reduce(const EncodeArgs& args) {
 
 }  // namespace
 
-bool column_fold_fits(const hal::DeviceInfo& target, std::int64_t n) {
+bool column_sum_one_pass_fits(const hal::DeviceInfo& target, std::int64_t n) {
   return !target.is_cpu && n % 4 == 0 && target.limits.max_workgroup >= 64;
 }
 
-void column_fold(const EncodeArgs& args, const hal::Binding& rows_in, std::int64_t rows, std::int64_t n,
-                 const hal::Binding& out) {
+void column_sum_one_pass(const EncodeArgs& args, const hal::Binding& rows_in, std::int64_t rows,
+                         std::int64_t n, const hal::Binding& out) {
   constexpr std::int64_t kColumns = 16;  // packs of four, which are 256 bytes of a row
-  launch(args, {.kernel = "column_fold",
+  launch(args, {.kernel = "column_sum_one_pass",
                 .defines = {define("COLUMNS", kColumns)},
                 .width = elementwise_width(args.device.info()) >= 256 ? 256U : 64U,
                 .groups = {static_cast<std::uint32_t>(ceil_div(n, kColumns * 4)), 1, 1},
@@ -116,7 +116,7 @@ void column_fold(const EncodeArgs& args, const hal::Binding& rows_in, std::int64
 
 std::int64_t column_chunks(const hal::DeviceInfo& target, std::int64_t rows, std::int64_t n) {
   return std::clamp<std::int64_t>(rows / kRowsPerChunk, 1,
-                                  column_fold_fits(target, n) ? kFoldedChunks : kChunks);
+                                  column_sum_one_pass_fits(target, n) ? kOnePassChunks : kChunks);
 }
 
 void column_sum(const EncodeArgs& args, const ColumnSum& sum) {
@@ -142,8 +142,8 @@ void column_sum(const EncodeArgs& args, const ColumnSum& sum) {
   pass(sum.kind, sum.dtype, sum.pack, bindings, sum.rows, chunks, chunk);
   if (chunks == 1) return;
   args.commands.barrier();
-  if (column_fold_fits(args.device.info(), n))
-    column_fold(args, partial, chunks, n, sum.out);
+  if (column_sum_one_pass_fits(args.device.info(), n))
+    column_sum_one_pass(args, partial, chunks, n, sum.out);
   else
     pass(0, hal::DType::f32, 1, {reads(partial), writes(sum.out)}, chunks, 1, chunks);
 }
