@@ -24,7 +24,8 @@ std::string ExecutableSpec::key() const {
           std::to_string(workgroup[2]) + " bindings=";
   for (Access access : bindings) text += access == Access::read ? 'r' : access == Access::write ? 'w' : 'x';
   text += " constants=" + std::to_string(constant_words);
-  return subgroup ? text + " subgroup=" + std::to_string(subgroup) : text;
+  if (subgroup) text += " subgroup=" + std::to_string(subgroup);
+  return fused > 1 ? text + " fused=" + std::to_string(fused) : text;
 }
 
 void CommandList::timestamp() { throw Error("timestamp", "the device must have timestamps", "none"); }

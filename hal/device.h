@@ -41,6 +41,8 @@ struct Limits {
   std::int64_t offset_alignment = 64;               // offsets of dispatch bindings are multiples of this
   std::int32_t max_bindings = 8;                    // buffers of one dispatch
   std::int32_t max_constant_words = 16;             // 32-bit constants of one dispatch
+  std::int64_t max_parameter_bytes =
+      0;  // of the arguments of a kernel; 0 = no kernel runs several dispatches
   // A kernel may request a subgroup size that is a power of two between these; 0 = it cannot.
   std::int32_t min_subgroup = 0, max_subgroup = 0;
   std::vector<MatrixShape> matrix_shapes;  // in the driver's order; none = no matrix unit
@@ -129,6 +131,11 @@ struct ExecutableSpec {
   std::vector<Access> bindings;                     // in the order of the kernel's buffer arguments
   std::uint32_t constant_words = 0;                 // 32-bit constants
   std::uint32_t subgroup = 0;  // required invocations of a subgroup; 0 = the driver's choice
+  // Dispatches that one launch of the kernel runs, on devices with Limits::max_parameter_bytes. Its bindings are those of all of them,
+  // one dispatch behind another; its constants too, behind which each has four more words: the first of its workgroups among
+  // those of the launch, which are counted along x, and how many it has in x, y and z. Those that have nothing to run come last and begin
+  // at kNoWorkgroup.
+  std::uint32_t fused = 1;
 
   std::string key() const;  // one line, unique per specialization
 };
@@ -145,6 +152,9 @@ class Executable {
  private:
   ExecutableSpec spec_;
 };
+
+constexpr std::int32_t kNoWorkgroup = 2147483647;
+constexpr std::uint32_t kFusedWords = 4;  // of ExecutableSpec::fused, for each dispatch
 
 // A 32-bit constant of a dispatch.
 union Word {

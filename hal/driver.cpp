@@ -21,13 +21,15 @@ constexpr std::pair<const char*, std::int64_t Limits::*> kBytes[] = {
     {"memory_bytes", &Limits::memory_bytes},
     {"max_allocation_bytes", &Limits::max_allocation_bytes},
     {"max_local_bytes", &Limits::max_local_bytes},
+    {"max_parameter_bytes", &Limits::max_parameter_bytes},
     {"offset_alignment", &Limits::offset_alignment}};
 constexpr std::pair<const char*, std::int32_t Limits::*> kCounts[] = {
     {"max_workgroup", &Limits::max_workgroup}, {"subgroup", &Limits::subgroup},
     {"min_subgroup", &Limits::min_subgroup},   {"max_subgroup", &Limits::max_subgroup},
     {"max_bindings", &Limits::max_bindings},   {"max_constant_words", &Limits::max_constant_words}};
 // These may be absent: 0.
-constexpr const char* kOptional[] = {"memory_bytes", "max_allocation_bytes", "min_subgroup", "max_subgroup"};
+constexpr const char* kOptional[] = {"memory_bytes", "max_allocation_bytes", "max_parameter_bytes",
+                                     "min_subgroup", "max_subgroup"};
 
 MatrixShape matrix_shape(const std::string& text, const std::string& where) {
   // "16x16x16 f16->f32"

@@ -5,7 +5,7 @@
 
 namespace meshloom::hal {
 
-class NullCommandList final : public CommandList {
+class NullCommandList : public CommandList {
  public:
   void dispatch(const std::shared_ptr<Executable>&, std::array<std::uint32_t, 3>, std::span<const Binding>,
                 std::span<const Word>, const std::string&) override {}

@@ -73,7 +73,9 @@ class CheckedList : public ForwardingCommandList {
                     "workgroups per dimension must be between 1 and " + std::to_string(limits_.max_groups[d]),
                     std::to_string(groups[d]));
     std::vector<Use> uses;
+    const std::size_t each = bindings.size() / spec.fused, words = constants.size() / spec.fused;
     for (std::size_t i = 0; i < bindings.size(); ++i) {
+      if (spec.fused > 1 && constants[(i / each + 1) * words - kFusedWords].i == kNoWorkgroup) break;
       if (bindings[i].access != spec.bindings[i])
         throw Error(at, "binding " + std::to_string(i) + " must have the access that the kernel declares");
       if (bindings[i].buffer && bindings[i].buffer->memory() == MemoryKind::host)

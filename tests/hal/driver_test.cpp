@@ -115,6 +115,7 @@ TEST(Driver, ADescriptionIsTheDevice) {
     EXPECT_EQ(a.offset_alignment, b.offset_alignment);
     EXPECT_EQ(a.max_bindings, b.max_bindings);
     EXPECT_EQ(a.max_constant_words, b.max_constant_words);
+    EXPECT_EQ(a.max_parameter_bytes, b.max_parameter_bytes);
     EXPECT_EQ(a.min_subgroup, b.min_subgroup);
     EXPECT_EQ(a.max_subgroup, b.max_subgroup);
     EXPECT_EQ(a.matrix_shapes, b.matrix_shapes);

@@ -119,6 +119,37 @@ TEST_P(Isa, KernelsCompileToWhatTheyMust) {
   }
 }
 
+// What shares launches in steps of small models (trainer/execute/horizontal_fusion.h): picking its arguments costs no registers that
+// are not there.
+TEST(FusedKernels, KeepTheirRegisters) {
+  const Way way = by_offline_compiler("ptxas 13", "sm_90");
+  if (!way.missing.empty()) GTEST_SKIP() << "ptxas is not here: " << way.missing;
+  const std::string calls =
+      "kernels --json --device opencl:sm_90 --inspect 'matmul bf16 2048x576x576:tb' "
+      "--inspect 'matmul bf16 2048x1536x576:tb' --inspect 'matmul bf16 2048x576x1536' "
+      "--inspect 'matmul bf16 576x576x2048:ta' --inspect 'rope bf16 4x512x9x64' --inspect 'cast f32(576, "
+      "576) {dtype=\"bf16\"}' "
+      "--inspect 'square_sum f32(576, 576)' --inspect 'rms_norm bf16 2048x576'";
+  const Outcome alone = meshloom(calls, way.environment);
+  ASSERT_EQ(alone.code, 0) << alone.err;
+  const nlohmann::json one = nlohmann::json::parse(alone.out);
+  for (const char* count : {"4", "8"}) {
+    const Outcome outcome = meshloom(calls + " --fused " + count, way.environment);
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const nlohmann::json several = nlohmann::json::parse(outcome.out);
+    ASSERT_EQ(several.size(), one.size());
+    for (std::size_t i = 0; i < one.size(); ++i)
+      for (std::size_t p = 0; p < one[i]["pipelines"].size(); ++p) {
+        const auto &fused = several[i]["pipelines"][p], &single = one[i]["pipelines"][p];
+        const std::string what =
+            one[i]["typed"].get<std::string>() + ", " + fused["kernel"].get<std::string>();
+        EXPECT_EQ(fused["spilled"], 0) << what;
+        EXPECT_LE(fused["registers"].get<int>(), single["registers"].get<int>() + 24) << what;
+        EXPECT_GE(fused["waves"].get<double>(), 0.6 * single["waves"].get<double>()) << what;
+      }
+  }
+}
+
 std::vector<std::pair<std::string, std::string>> places() {
   std::set<std::pair<std::string, std::string>> all;
   for (const BarRow& row : bars()) all.emplace(row.family, row.driver);

@@ -35,6 +35,7 @@ OrderedJson limits_json(const hal::Limits& limits) {
           {"offset_alignment", limits.offset_alignment},
           {"max_bindings", limits.max_bindings},
           {"max_constant_words", limits.max_constant_words},
+          {"max_parameter_bytes", limits.max_parameter_bytes},
           {"min_subgroup", limits.min_subgroup},
           {"max_subgroup", limits.max_subgroup},
           {"matrix_shapes", matrix_names(limits)}};

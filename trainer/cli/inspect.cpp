@@ -351,8 +351,10 @@ InspectJson rank(const Registries& registries, hal::Device& device, const NamedC
 }
 
 InspectedCall inspect(const Registries& registries, hal::Device& device, const NamedCall& named,
-                      const std::string& variant) {
-  if (named.contract) return inspect_call(registries.catalog, device, *named.contract, named.call, variant);
+                      const InspectOptions& options) {
+  if (named.contract)
+    return inspect_call(registries.catalog, device, *named.contract, named.call, options.variant,
+                        options.fused);
   auto* inspector = dynamic_cast<hal::ShaderInspector*>(&device);
   if (!inspector) throw Error(named.text, "shaders in SPIR-V need a device of vulkan", device.info().id);
   hal::InspectedShader shader = inspector->inspect_shader(named.shader);
@@ -390,7 +392,7 @@ int inspect_kernels(const Registries& registries, const InspectOptions& options)
         rows.push_back(rank(registries, *device, named, options));
         continue;
       }
-      const InspectedCall found = inspect(registries, *device, named, options.variant);
+      const InspectedCall found = inspect(registries, *device, named, options);
       if (!options.folder.empty()) write_files(options.folder, named, found);
       if (options.json)
         rows.push_back(to_json(named, found, info));

@@ -14,8 +14,9 @@ struct InspectOptions {
   std::string file;  // of more calls, one a line
   std::string op;    // when not empty, calls begin behind it
   std::string device, as, variant;
-  std::string folder;  // for what was compiled; "" = it is not written
-  bool rank = false;   // every way to run the call, the best by the compiler first
+  std::string folder;       // for what was compiled; "" = it is not written
+  std::uint32_t fused = 1;  // dispatches of a launch
+  bool rank = false;        // every way to run the call, the best by the compiler first
   bool json = false, markdown = false;
 };
 

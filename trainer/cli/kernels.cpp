@@ -121,6 +121,11 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
   command->add_option("--variant", inspect->variant,
                       "With --inspect: this variant instead of the chosen one");
   command
+      ->add_option(
+          "--fused", inspect->fused,
+          "With --inspect: the kernels of launches that run so many dispatches, 2, 4 or 8, over OpenCL")
+      ->check(CLI::IsMember({1, 2, 4, 8}));
+  command
       ->add_option("--asm", inspect->folder,
                    "With --inspect: write the driver's assembly, the SPIR-V and the GLSL to files in DIR")
       ->type_name("DIR");
@@ -154,14 +159,15 @@ void add_kernels(CLI::App& app, const Registries& registries, Action& action) {
   command->callback([=, &action] {
     action = [=] {
       if (inspect->calls.empty() && inspect->file.empty()) {
-        if (!inspect->variant.empty() || !inspect->folder.empty() || inspect->markdown || inspect->rank)
-          throw Error("--variant, --asm, --markdown, --rank", "go with --inspect or --inspect-file",
+        if (!inspect->variant.empty() || !inspect->folder.empty() || inspect->markdown || inspect->rank ||
+            inspect->fused > 1)
+          throw Error("--variant, --asm, --fused, --markdown, --rank", "go with --inspect or --inspect-file",
                       "neither");
         return list_kernels(registries, *options);
       }
       if (options->json && inspect->markdown) throw Error("--json, --markdown", "only one of them", "both");
-      if (inspect->rank && (!inspect->variant.empty() || !inspect->folder.empty()))
-        throw Error("--rank", "goes without --variant and --asm", "both");
+      if (inspect->rank && (!inspect->variant.empty() || !inspect->folder.empty() || inspect->fused > 1))
+        throw Error("--rank", "goes without --variant, --asm and --fused", "both");
       inspect->op = options->op;
       inspect->device = options->device;
       inspect->as = options->as;

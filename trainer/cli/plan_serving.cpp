@@ -7,6 +7,7 @@
 
 #include "hal/error.h"
 #include "trainer/compose/report.h"
+#include "trainer/execute/commands_of.h"
 #include "trainer/run/plan_text.h"
 
 namespace meshloom::trainer {
@@ -30,6 +31,12 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
     return plan.predicted_seconds({Step::decode, static_cast<int>(count)});
   };
   const std::int64_t smallest = runner.tokens.front(), largest = runner.tokens.back();
+  const bool launches_kernels = has_submissions(device);
+  const auto launches = [&](std::int64_t count) {
+    return commands_of(plan.steps.at({Step::decode, static_cast<int>(count)}), registries.catalog,
+                       plan.blocks, device)
+        .launches;
+  };
   if (json) {
     fmt::print("{}\n", nlohmann::ordered_json({{"hardware", config.hardware},
                                                {"device", plan.device},
@@ -54,6 +61,8 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
                                                {"memory", plan.memory},
                                                {"predicted_token_seconds", seconds(smallest)},
                                                {"predicted_step_seconds", seconds(largest)},
+                                               {"token_launches", launches_kernels ? launches(smallest) : 0},
+                                               {"step_launches", launches_kernels ? launches(largest) : 0},
                                                {"notes", plan.notes}})
                            .dump(2));
   } else {
@@ -66,6 +75,9 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
                serving.batch_dependence.empty() ? "yes" : "no; " + serving.batch_dependence);
     fmt::print("predicted   {:.3g} s for a token alone, {:.3g} s for a step of {} tokens, with full caches\n",
                seconds(smallest), seconds(largest), largest);
+    if (launches_kernels)
+      fmt::print("launches    {} of kernels for a token alone, {} for a step of {} tokens\n", launches(smallest),
+                 launches(largest), largest);
     fmt::print("{}", memory_text(plan, device));
     if (page_bytes > 0)
       fmt::print("cache       {} pages of {} tokens hold {} tokens, {} a token{}\n", runner.pages,

@@ -2,24 +2,13 @@
 
 #include <algorithm>
 #include <memory>
-#include <set>
 #include <utility>
 
-#include "hal/error.h"
 #include "trainer/execute/lower.h"
+#include "trainer/execute/planned_device.h"
 
 namespace meshloom::trainer {
 namespace {
-
-class PlannedBuffer : public hal::Buffer {
- public:
-  PlannedBuffer(std::int64_t bytes, const std::string& label) : Buffer(bytes, label) {}
-};
-
-class PlannedExecutable : public hal::Executable {
- public:
-  explicit PlannedExecutable(hal::ExecutableSpec spec) : Executable(std::move(spec)) {}
-};
 
 class PlannedList : public hal::CommandList {
  public:
@@ -31,6 +20,7 @@ class PlannedList : public hal::CommandList {
     double invocations = 1;
     for (const std::uint32_t count : groups) invocations *= count;
     for (const std::uint32_t count : executable->spec().workgroup) invocations *= count;
+    ++into_.launches;
     add(invocations, *std::max_element(groups.begin(), groups.end()), label);
   }
   void copy(const hal::Binding& from, const hal::Binding&, const std::string& label) override {
@@ -61,36 +51,6 @@ class PlannedList : public hal::CommandList {
   int marks_ = 0;
 };
 
-// Has no memory and runs nothing.
-class PlannedDevice : public hal::Device {
- public:
-  PlannedDevice(const hal::DeviceInfo& info, ProgramCommands& into) : Device(info), into_(into) {}
-
-  std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override {
-    if (known_.insert(spec.key()).second) into_.kernels.push_back(spec);
-    return std::make_shared<PlannedExecutable>(spec);
-  }
-  std::unique_ptr<hal::CommandList> record(std::string) override {
-    return std::make_unique<PlannedList>(into_);
-  }
-  void submit(hal::CommandList&) override { refuse(); }
-  void wait() override {}
-  void write(hal::Buffer&, std::int64_t, std::span<const std::byte>) override { refuse(); }
-  void read(const hal::Buffer&, std::int64_t, std::span<std::byte>) override { refuse(); }
-
- protected:
-  std::unique_ptr<hal::Buffer> do_allocate(std::int64_t bytes, const std::string& label) override {
-    return std::make_unique<PlannedBuffer>(bytes, label);
-  }
-
- private:
-  [[noreturn]] void refuse() const {
-    throw hal::Error(info().id + ", planning", "recording commands must touch no data");
-  }
-  ProgramCommands& into_;
-  std::set<std::string> known_;
-};
-
 }  // namespace
 
 void record_call(const kernels::CallView& call, const kernels::Choice& choice, hal::Device& device,
@@ -112,23 +72,24 @@ void record_call(const kernels::CallView& call, const kernels::Choice& choice, h
 std::vector<hal::ExecutableSpec> kernels_of(const kernels::CallView& call, const kernels::Choice& choice,
                                             const hal::DeviceInfo& device) {
   ProgramCommands commands;
-  PlannedDevice planned(device, commands);
+  PlannedDevice planned(device);
   PlannedList list(commands);
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
   record_call(call, choice, planned, list, buffers, std::string(call.op));
-  return commands.kernels;
+  return planned.loaded();
 }
 
 ProgramCommands commands_of(const PlannedProgram& planned, const kernels::Catalog& catalog,
                             const std::vector<Block>& blocks, const hal::DeviceInfo& info) {
   ProgramCommands commands;
-  PlannedDevice device(info, commands);
+  PlannedDevice device(info);
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
   for (const Block& block : blocks)
     buffers.push_back(std::make_unique<PlannedBuffer>(block.bytes, block.label));
   PlannedList list(commands);
   lower(planned, catalog, buffers, device, list);
   list.finish();
+  commands.kernels = device.loaded();
   return commands;
 }
 
@@ -142,6 +103,7 @@ SubmissionSummary submissions_of(const Plan& plan, const kernels::Catalog& catal
     const ProgramCommands commands = commands_of(planned, catalog, plan.blocks, device);
     const std::vector<hal::Submission> submissions =
         hal::cut_into_submissions(commands.costs.commands(), settings.budget);
+    summary.launches += update.times * commands.launches;
     summary.count += update.times * static_cast<std::int64_t>(submissions.size());
     for (const hal::Submission& submission : submissions) {
       if (submission.seconds <= summary.longest) continue;

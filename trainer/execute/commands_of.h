@@ -17,6 +17,7 @@ struct ProgramCommands {
   std::vector<hal::ExecutableSpec> kernels;  // each once, in the order of their first use
   hal::ListCosts costs;                      // of the commands, as a device has them before it has measured
   std::vector<std::string> labels;           // of the commands
+  std::int64_t launches = 0;                 // the commands that are kernels
 };
 
 // Records one call as `choice` runs it on tensors of its own, which are allocated into `buffers`.
@@ -35,6 +36,7 @@ ProgramCommands commands_of(const PlannedProgram& planned, const kernels::Catalo
 // The submissions of one update, but for what runs on the host.
 struct SubmissionSummary {
   std::int64_t count = 0;
+  std::int64_t launches = 0;  // of kernels
   double longest = 0;         // predicted seconds
   std::string longest_label;  // its first command
   double budget = 0;          // 0 = the lists are not cut

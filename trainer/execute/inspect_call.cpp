@@ -9,6 +9,7 @@
 #include "kernels/program/call_text.h"
 #include "trainer/compose/passes/select.h"
 #include "trainer/execute/commands_of.h"
+#include "trainer/execute/horizontal_fusion.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -16,11 +17,18 @@ namespace {
 // Takes the commands of a call and keeps what they would run.
 class InspectingList final : public hal::CommandList {
  public:
-  explicit InspectingList(InspectedCall& into) : into_(into) {}
+  InspectingList(InspectedCall& into, hal::Device& device, std::uint32_t fused)
+      : into_(into), device_(device), fused_(fused) {}
 
   void dispatch(const std::shared_ptr<hal::Executable>& executable, std::array<std::uint32_t, 3> groups,
                 std::span<const hal::Binding> bindings, std::span<const hal::Word>,
                 const std::string& label) override {
+    if (fused_ > 1 && executable->spec().fused == 1) {
+      std::vector<hal::Binding> all;
+      for (std::uint32_t i = 0; i < fused_; ++i) all.insert(all.end(), bindings.begin(), bindings.end());
+      const std::array<std::uint32_t, 3> along_x{fused_ * groups[0] * groups[1] * groups[2], 1, 1};
+      return dispatch(device_.load(fused_spec(executable->spec(), fused_)), along_x, all, {}, label);
+    }
     const auto* inspectable = dynamic_cast<const hal::InspectableExecutable*>(executable.get());
     if (!inspectable)
       throw Error(label, "kernels are inspected on a device that was opened for it",
@@ -42,6 +50,8 @@ class InspectingList final : public hal::CommandList {
 
  private:
   InspectedCall& into_;
+  hal::Device& device_;
+  std::uint32_t fused_;
 };
 
 std::string reasons(const kernels::Catalog& catalog, const hal::DeviceInfo& device,
@@ -78,8 +88,10 @@ kernels::Choice named(const kernels::Catalog& catalog, const hal::DeviceInfo& de
 
 InspectedCall inspect_call(const kernels::Catalog& catalog, hal::Device& device,
                            const kernels::Contract& contract, const kernels::Case& call,
-                           const std::string& variant) {
+                           const std::string& variant, std::uint32_t fused) {
   const std::string text = kernels::call_text(contract.name, call.inputs, call.attrs);
+  if (fused > 1 && device.info().limits.max_parameter_bytes == 0)
+    throw Error(text, "launches of several dispatches are for devices of OpenCL", device.info().id);
   if (contract.view) throw Error(text, "must be an op that runs a kernel", "a view");
   const std::vector<kernels::TensorType> outputs = contract.infer(call.inputs, call.attrs);
   const kernels::CallView view{contract.name, call.inputs, outputs, call.attrs};
@@ -89,18 +101,18 @@ InspectedCall inspect_call(const kernels::Catalog& catalog, hal::Device& device,
   if (choice.variant->name == "reference")
     throw Error(text, "a variant must fit on " + device.info().name + ", or the host computes it",
                 reasons(catalog, device.info(), view));
-  return inspect_choice(device, contract, call, choice);
+  return inspect_choice(device, contract, call, choice, fused);
 }
 
 InspectedCall inspect_choice(hal::Device& device, const kernels::Contract& contract,
-                             const kernels::Case& call, const kernels::Choice& choice) {
+                             const kernels::Case& call, const kernels::Choice& choice, std::uint32_t fused) {
   InspectedCall found;
   found.call = kernels::call_text(contract.name, call.inputs, call.attrs);
   found.choice = choice;
   const std::vector<kernels::TensorType> outputs = contract.infer(call.inputs, call.attrs);
   const kernels::CallView view{contract.name, call.inputs, outputs, call.attrs};
   std::vector<std::unique_ptr<hal::Buffer>> buffers;
-  InspectingList list(found);
+  InspectingList list(found, device, fused);
   record_call(view, found.choice, device, list, buffers, found.call);
   return found;
 }

@@ -29,14 +29,15 @@ struct InspectedCall {
 };
 
 // `device` was opened by Registry::open_to_inspect. The variant is the one that composing would choose, or the one named by
-// `variant`. Throws Error when there is none for this call on the device, with the reason of each, or when a kernel does not
+// `variant`. With `fused` 2, 4 or 8 its kernels are those of launches that run so many dispatches (horizontal_fusion.h). Throws Error when there is none for this call on the device, with the reason of each, or when a kernel does not
 // compile.
 InspectedCall inspect_call(const kernels::Catalog& catalog, hal::Device& device,
                            const kernels::Contract& contract, const kernels::Case& call,
-                           const std::string& variant = {});
+                           const std::string& variant = {}, std::uint32_t fused = 1);
 
 // The same of this way to run it, which fits.
 InspectedCall inspect_choice(hal::Device& device, const kernels::Contract& contract,
-                             const kernels::Case& call, const kernels::Choice& choice);
+                             const kernels::Case& call, const kernels::Choice& choice,
+                             std::uint32_t fused = 1);
 
 }  // namespace meshloom::trainer

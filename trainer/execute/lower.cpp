@@ -2,9 +2,11 @@
 
 #include <algorithm>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "hal/error.h"
+#include "trainer/execute/horizontal_fusion.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -80,8 +82,13 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
   const auto bind_value = [&](kernels::ValueId id, Access access) {
     return bind(planned.placements.at(static_cast<std::size_t>(id)), access);
   };
-  Barriers barriers(commands);
-  if (timed) commands.timestamp();
+  // Timestamps are of single calls.
+  std::optional<HorizontalFusion> fusion;
+  if (!timed && fuses_dispatches(device.info())) fusion.emplace(device, commands);
+  hal::CommandList& into = fusion ? *fusion : commands;
+  hal::Device& loader = fusion ? fusion->device() : device;
+  Barriers barriers(into);
+  if (timed) into.timestamp();
   const auto end = std::min(program.calls.size(), static_cast<std::size_t>(range.last));
   for (auto i = static_cast<std::size_t>(range.first); i < end; ++i) {
     const kernels::Call& call = program.calls[i];
@@ -102,14 +109,15 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     barriers.before(inputs, writes);
     const std::string label = (call.path.empty() ? "" : call.path + " ") + call.op;
     const kernels::CallTypes types(program, call);
-    commands.predict(call.choice->predicted_seconds);
+    into.predict(call.choice->predicted_seconds);
     call.choice->variant->record(
-        {types.view(call), *call.choice, device, commands, inputs, outputs, workspace, label});
+        {types.view(call), *call.choice, loader, into, inputs, outputs, workspace, label});
     if (timed)
-      commands.timestamp();
+      into.timestamp();
     else if (std::binary_search(planned.marks.begin(), planned.marks.end(), static_cast<int>(i)))
-      commands.mark();
+      into.mark();
   }
+  if (fusion) fusion->finish();
 }
 
 }  // namespace meshloom::trainer

@@ -267,12 +267,16 @@ std::string submissions_text(const Plan& plan, const kernels::Catalog& catalog,
   if (!has_submissions(device) || plan.steps.update.empty()) return "";
   const SubmissionSummary all =
       submissions_of(plan, catalog, device, hal::SubmissionSettings::from_environment());
+  const std::string launches = fmt::format("launches    {} of kernels a step\n", all.launches);
   if (all.budget <= 0)
-    return fmt::format("submissions {} a step, not cut by time (MESHLOOM_SUBMISSION_MS)\n", all.count);
-  return fmt::format(
-      "submissions {} a step of at most {:.3g} ms (MESHLOOM_SUBMISSION_MS), the longest {:.3g} ms{}\n",
-      all.count, 1e3 * all.budget, 1e3 * all.longest,
-      all.longest > all.budget * 1.0001 ? ": " + all.longest_label + " cannot be cut into shorter ones" : "");
+    return launches +
+           fmt::format("submissions {} a step, not cut by time (MESHLOOM_SUBMISSION_MS)\n", all.count);
+  return launches +
+         fmt::format(
+             "submissions {} a step of at most {:.3g} ms (MESHLOOM_SUBMISSION_MS), the longest {:.3g} ms{}\n",
+             all.count, 1e3 * all.budget, 1e3 * all.longest,
+             all.longest > all.budget * 1.0001 ? ": " + all.longest_label + " cannot be cut into shorter ones"
+                                               : "");
 }
 
 std::string parameters_text(const Plan& plan) {

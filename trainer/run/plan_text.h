@@ -58,7 +58,7 @@ struct PipelineSummary {
 };
 PipelineSummary summarize_pipeline(const TrainerConfig& config, const std::vector<Plan>& stages);
 std::string pipeline_text(const TrainerConfig& config, const PipelineSummary& summary);
-// The line on the submissions of a step; "" where a device has none.
+// The lines on the launches and the submissions of a step; "" where a device has none.
 std::string submissions_text(const Plan& plan, const kernels::Catalog& catalog,
                              const hal::DeviceInfo& device);
 

@@ -132,6 +132,8 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   // OpenCL has no such limit; these are what every GPU's hardware supports.
   limits.max_groups = {INT_MAX, 65535, 65535};
   if (quirks.max_workgroup > 0) limits.max_workgroup = std::min(limits.max_workgroup, quirks.max_workgroup);
+  limits.max_parameter_bytes =
+      static_cast<std::int64_t>(number<std::size_t>(device, CL_DEVICE_MAX_PARAMETER_SIZE));
   limits.offset_alignment =
       std::max<std::int64_t>(128, number<cl_uint>(device, CL_DEVICE_MEM_BASE_ADDR_ALIGN) / 8);
 

@@ -1,6 +1,7 @@
 #include "backends/simt/dialect/loader.h"
 
 #include <cctype>
+#include <span>
 
 #include "backends/simt/host/aliasing.h"
 #include "embedded_simt_kernels.h"
@@ -29,11 +30,31 @@ void define(std::string& out, const std::string& name, const std::string& value)
 }
 
 // One number that says each binding's access, as the preludes compute it from BINDINGS.
-unsigned access_code(const std::vector<hal::Access>& bindings) {
+unsigned access_code(std::span<const hal::Access> bindings) {
   unsigned code = 0;
   for (std::size_t i = 0; i < bindings.size(); ++i)
     code |= (bindings[i] == hal::Access::read ? 1u : bindings[i] == hal::Access::write ? 2u : 3u) << (2 * i);
   return code;
+}
+
+// One of the dispatches that a launch of the kernel runs.
+struct One {
+  std::span<const hal::Access> bindings;
+  std::uint32_t constants;
+};
+One one_of(const hal::ExecutableSpec& spec, const std::string& where) {
+  const std::uint32_t count = spec.fused;
+  if (count != 1 && count != 2 && count != 4 && count != 8)
+    throw hal::Error(where, "a launch runs 1, 2, 4 or 8 dispatches", std::to_string(count));
+  const std::size_t bindings = spec.bindings.size() / count;
+  const std::uint32_t words = spec.constant_words / count, grid = count > 1 ? hal::kFusedWords : 0;
+  if (bindings * count != spec.bindings.size() || words * count != spec.constant_words || words < grid)
+    throw hal::Error(where,
+                     "the dispatches of a launch have equally many bindings and constants, and four "
+                     "words more each",
+                     std::to_string(spec.bindings.size()) + " bindings and " +
+                         std::to_string(spec.constant_words) + " constants");
+  return {std::span(spec.bindings).first(bindings), words - grid};
 }
 
 // Offset of the line KERNEL_BEGIN and its number (from 1); npos when there is none.
@@ -87,10 +108,13 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
   if (!file)
     throw hal::Error(where, "must be a kernel file of the backend or of backends/simt/kernels", "none");
   if (!is_identifier(spec.kernel)) throw hal::Error(where, "a kernel's name is an identifier");
-  if (spec.bindings.empty() || spec.bindings.size() > 8)
-    throw hal::Error(where, "a kernel has 1 to 8 bindings", std::to_string(spec.bindings.size()));
-  if (spec.constant_words > 16)
-    throw hal::Error(where, "a kernel has at most 16 constants", std::to_string(spec.constant_words));
+  if (spec.fused > 1 && !opencl)
+    throw hal::Error(where, "several dispatches run as one in OpenCL C only", std::to_string(spec.fused));
+  const One one = one_of(spec, where);
+  if (one.bindings.empty() || one.bindings.size() > 8)
+    throw hal::Error(where, "a kernel has 1 to 8 bindings", std::to_string(one.bindings.size()));
+  if (one.constants > 16)
+    throw hal::Error(where, "a kernel has at most 16 constants", std::to_string(one.constants));
 
   std::string out{prelude(opencl ? "prelude_opencl.cl" : "prelude_vulkan.glsl")};
   if (!opencl) {
@@ -102,8 +126,12 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
   define(out, "KERNEL_NAME", spec.kernel);
   const char* const axes[3] = {"WG_X", "WG_Y", "WG_Z"};
   for (std::size_t i = 0; i < 3; ++i) define(out, axes[i], std::to_string(spec.workgroup[i]));
-  define(out, "MESH_SPEC_ACCESS", std::to_string(access_code(spec.bindings)));
-  define(out, "MESH_SPEC_CONSTANTS", std::to_string((1u << spec.constant_words) - 1));
+  define(out, "MESH_SPEC_ACCESS", std::to_string(access_code(one.bindings)));
+  define(out, "MESH_SPEC_CONSTANTS", std::to_string((1u << one.constants) - 1));
+  if (spec.fused > 1) {
+    define(out, "MESH_FUSED", std::to_string(spec.fused));
+    out += prelude("prelude_fused.inc");
+  }
   for (const hal::Define& item : spec.defines) {
     if (!is_identifier(item.name) || item.value.find('\n') != std::string::npos)
       throw hal::Error(where, "a define is an identifier and a one-line value", item.name + "=" + item.value);

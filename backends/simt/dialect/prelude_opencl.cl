@@ -73,9 +73,10 @@
 #define MESH_WIDE
 #endif
 #define MESH_SUBGROUP  // subgroup.inc
-#define KERNEL_BEGIN                                                                                   \
-  __kernel MESH_WIDE MESH_SUBGROUP __attribute__((reqd_work_group_size(WG_X, WG_Y, WG_Z))) void KERNEL_NAME( \
-      BINDINGS(MESH_PARAM) CONSTANTS(MESH_SCALAR), int4 mesh_base, int4 mesh_groups) {                                                   \
-    SHARED(MESH_LOCAL)                                                                                 \
+#define MESH_ATTRIBUTES MESH_WIDE MESH_SUBGROUP __attribute__((reqd_work_group_size(WG_X, WG_Y, WG_Z)))
+#define KERNEL_BEGIN                                                                          \
+  __kernel MESH_ATTRIBUTES void KERNEL_NAME(BINDINGS(MESH_PARAM) CONSTANTS(MESH_SCALAR), int4 mesh_base, \
+                                            int4 mesh_groups) {                               \
+    SHARED(MESH_LOCAL)                                                                        \
     BINDINGS(MESH_BIND)
 #define KERNEL_END }

@@ -140,7 +140,7 @@ TEST_F(NullHardware, CandidatesAreRanked) {
   EXPECT_THAT(run("kernels --rank --inspect 'matmul 64x64x64'").out,
               AllOf(HasSubstr("rank"), HasSubstr("gpu_tile (as chosen by the variant)")));
   EXPECT_THAT(run("kernels --rank --inspect 'matmul 64x64x64' --variant naive").err,
-              HasSubstr("--rank: goes without --variant and --asm"));
+              HasSubstr("--rank: goes without --variant, --asm and --fused"));
 }
 
 // A shader of another project is read as ours are: here ours, as a file, by another path through the driver.

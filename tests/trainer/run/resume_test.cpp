@@ -51,6 +51,28 @@ TEST_P(Resume, GivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(All, Resume, testing::Values("cpu", "opencl", "vulkan"),
                          [](const auto& info) { return std::string(info.param); });
 
+// Dispatches that share launches, as on GPUs, change no bit.
+TEST(Run, StepsOfFewerLaunchesHaveTheSameBits) {
+  const Scratch scratch;
+  scratch.file("text", sample_text(30000));
+  for (const char* fused : {"0", "1"}) {
+    const Outcome outcome =
+        meshloom("train tiny --device opencl --sample 0 --steps 4 " + kSmall + "--data " +
+                     scratch.path("text") + " --out " + scratch.path(fused),
+                 std::string("export MESHLOOM_OPENCL_OPTIONS=-cl-opt-disable MESHLOOM_HORIZONTAL_FUSION=") +
+                     fused + ";");
+    if (outcome.err.find("needs a device") != std::string::npos ||
+        outcome.err.find("must be one of") != std::string::npos)
+      GTEST_SKIP() << outcome.err;
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+  }
+  EXPECT_EQ(losses(scratch.path("1")), losses(scratch.path("0")));
+  for (const char* file : {"model.safetensors", "optimizer.safetensors"})
+    EXPECT_EQ(read_text(scratch.path("1/step-00000004/") + file),
+              read_text(scratch.path("0/step-00000004/") + file))
+        << file;
+}
+
 // The data's order is a function of the step: a stop in the middle of an epoch and one in the next change
 // nothing.
 TEST(Run, ResumesInTheMiddleOfAnEpochAndAcrossItsEnd) {

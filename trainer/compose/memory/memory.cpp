@@ -23,6 +23,21 @@ constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optim
                                     Role::cache,     Role::input,    Role::activation};
 constexpr std::size_t kMaxShown = 12;
 
+// Where dispatches of a kernel share launches, which they only can while their workspaces lie apart, a workspace of up to so many
+// bytes is kept from so many calls behind it.
+constexpr std::int64_t kMaxKeptBytes = 16 << 20;
+constexpr std::size_t kKeptCalls = 16;
+
+// The last call near call `index` that has a workspace too, and runs by the same variant; else `index`.
+std::size_t last_neighbour(const Program& program, std::size_t index) {
+  std::size_t last = index;
+  for (std::size_t i = index + 1; i < program.calls.size() && i <= index + kKeptCalls; ++i)
+    if (const auto& choice = program.calls[i].choice;
+        choice && choice->workspace_bytes > 0 && choice->variant == program.calls[index].choice->variant)
+      last = i;
+  return last;
+}
+
 // One program with its transient lifetimes, first of its storage units, then of its workspaces.
 struct Piece {
   ProgramKey step;
@@ -33,7 +48,7 @@ struct Piece {
   std::vector<std::string> names, kinds;                     // by lifetime
   std::vector<MemoryKind> memories;                          // by lifetime
 
-  Piece(const ProgramKey& s, Program p, const kernels::Catalog& catalog)
+  Piece(const ProgramKey& s, Program p, const kernels::Catalog& catalog, bool keeps_workspaces)
       : step(s), program(std::move(p)), storage(program, catalog) {
     for (const StorageUnit& unit : storage.units)
       lifetime_of_unit.push_back(unit.persistent.empty()
@@ -43,10 +58,14 @@ struct Piece {
     for (std::size_t i = 0; i < program.calls.size(); ++i) {
       const kernels::Call& call = program.calls[i];
       const std::int64_t bytes = call.choice ? call.choice->workspace_bytes : 0;
-      const int index = static_cast<int>(i);
-      lifetime_of_workspace.push_back(
-          bytes != 0 ? add({index, index, bytes}, "workspace of " + call.path + " " + call.op, "workspace")
-                     : -1);
+      if (bytes == 0) {
+        lifetime_of_workspace.push_back(-1);
+        continue;
+      }
+      const bool kept = keeps_workspaces && bytes <= kMaxKeptBytes;
+      const std::size_t last = kept ? last_neighbour(program, i) : i;
+      lifetime_of_workspace.push_back(add({static_cast<int>(i), static_cast<int>(last), bytes},
+                                          "workspace of " + call.path + " " + call.op, "workspace"));
     }
   }
 
@@ -288,7 +307,9 @@ void plan_memory(Plan& plan, std::vector<std::pair<ProgramKey, Program>> program
                  const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                  const std::vector<CopiedValue>& copied) {
   std::vector<Piece> pieces;
-  for (auto& [step, program] : programs) pieces.emplace_back(step, std::move(program), catalog);
+  for (auto& [step, program] : programs)
+    pieces.emplace_back(step, std::move(program), catalog,
+                        device.limits.max_parameter_bytes > 0 && !device.is_cpu);
   Planner(plan, device).run(pieces, copied);
   for (auto& [step, planned] : plan.steps.programs) {
     planned.exchanges = exchanges_of(planned.program, catalog, plan.mesh);

@@ -1,0 +1,156 @@
+// Kernels that run several dispatches in a launch: each computes what it does alone, to the bit.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <memory>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "hal/math.h"
+#include "hal/registry.h"
+#include "hal/wrappers/checked_device.h"
+#include "kernels/core/catalog.h"
+#include "kernels/core/rng.h"
+#include "tests/kernels/harness.h"
+#include "trainer/execute/horizontal_fusion.h"
+
+namespace meshloom::tests {
+namespace {
+
+using hal::Access;
+using hal::Binding;
+using trainer::HorizontalFusion;
+
+// Every variant for OpenCL: its first case that fits, three times with inputs of its own, alone and in shared launches.
+struct Target {
+  std::string op, variant;
+};
+void PrintTo(const Target& target, std::ostream* out) { *out << target.op << " " << target.variant; }
+
+std::vector<Target> targets() {
+  kernels::Catalog catalog;
+  kernels::add_contracts(catalog);
+  hal::Registry registry;
+  register_backends(registry, catalog);
+  std::vector<Target> all;
+  for (const kernels::Contract* contract : catalog.contracts()) {
+    if (contract->view) continue;
+    for (const kernels::Variant* variant : catalog.variants(contract->name, "opencl"))
+      if (variant->backend == "opencl") all.push_back({contract->name, variant->name});
+  }
+  return all;
+}
+
+struct Instance {
+  std::vector<std::unique_ptr<hal::Buffer>> buffers;
+  std::vector<Binding> inputs, outputs;
+  Binding workspace;
+};
+
+class FusedVariants : public testing::TestWithParam<Target> {
+ protected:
+  void SetUp() override {
+    kernels::add_contracts(catalog_);
+    register_backends(registry_, catalog_);
+    for (const hal::BackendDevices& found : registry_.enumerate())
+      if (found.backend == "opencl") {
+        if (found.devices.empty()) GTEST_SKIP() << found.why_none;
+        device_ = hal::checked(registry_.open(found.devices.front().id, ""));
+      }
+    if (!device_) GTEST_SKIP() << "OpenCL was not built";
+  }
+
+  Binding place(Instance& of, std::int64_t bytes, Access access, const std::vector<std::byte>& contents) {
+    of.buffers.push_back(device_->allocate(hal::round_up(std::max<std::int64_t>(bytes, 4), 4), "tensor"));
+    std::vector<std::byte> image(static_cast<std::size_t>(of.buffers.back()->bytes()));
+    std::copy(contents.begin(), contents.end(), image.begin());
+    device_->write(*of.buffers.back(), 0, image);
+    return {of.buffers.back().get(), 0, bytes, access};
+  }
+
+  Instance instance(const CaseCall& call, const kernels::Fit& fit, std::uint64_t seed) {
+    Instance made;
+    for (const kernels::HostTensor& tensor : kernels::make_inputs(call.contract(), call.view(), seed))
+      made.inputs.push_back(
+          place(made, tensor.type.bytes(), Access::read, {tensor.data.begin(), tensor.data.end()}));
+    for (const kernels::TensorType& type : call.view().outputs)
+      made.outputs.push_back(place(made, type.bytes(), Access::write, {}));
+    if (fit.workspace_bytes > 0) made.workspace = place(made, fit.workspace_bytes, Access::read_write, {});
+    return made;
+  }
+
+  // The outputs of all instances, behind one another.
+  std::vector<std::byte> results(const std::vector<Instance>& instances) {
+    std::vector<std::byte> all;
+    for (const Instance& instance : instances)
+      for (const Binding& output : instance.outputs) {
+        std::vector<std::byte> bytes(static_cast<std::size_t>(output.bytes));
+        device_->read(*output.buffer, 0, bytes);
+        all.insert(all.end(), bytes.begin(), bytes.end());
+      }
+    return all;
+  }
+
+  std::vector<std::byte> run(const CaseCall& call, const kernels::Choice& choice, const kernels::Fit& fit,
+                             bool fused, double predicted = 0) {
+    std::vector<Instance> instances;
+    for (std::uint64_t seed = 1; seed <= 3; ++seed) instances.push_back(instance(call, fit, seed));
+    const auto list = device_->record("test");
+    HorizontalFusion fusion(*device_, *list);
+    for (const Instance& one : instances) {
+      if (fused)
+        fusion.predict(predicted);
+      else
+        list->barrier();
+      choice.variant->record({call.view(), choice, fused ? fusion.device() : *device_,
+                              fused ? static_cast<hal::CommandList&>(fusion) : *list, one.inputs, one.outputs,
+                              one.workspace, "test"});
+    }
+    if (fused) fusion.finish();
+    list->finish();
+    device_->submit(*list);
+    device_->wait();
+    return results(instances);
+  }
+
+  kernels::Catalog catalog_;
+  hal::Registry registry_;
+  std::unique_ptr<hal::Device> device_;
+};
+
+TEST_P(FusedVariants, ComputeWhatTheyDoAlone) {
+  const kernels::Contract& contract = catalog_.contract(GetParam().op);
+  const kernels::Variant& variant = *catalog_.find(GetParam().op, "opencl", GetParam().variant);
+  if (!variant.kinds.empty()) {
+    const std::string profile = profile_for(*device_, variant.kinds.front());
+    if (!profile.empty()) device_->run_as(hal::find_profile(profile));
+  }
+  std::string refusal = "there is no case";
+  for (const kernels::Case& test : contract.cases()) {
+    if (test.slow) continue;
+    const CaseCall call(catalog_, contract.name, test);
+    const kernels::Fit fit = variant.answer(call.view(), device_->info());
+    if (!fit.ok) {
+      refusal = fit.reason;
+      continue;
+    }
+    kernels::Choice choice;
+    choice.variant = &variant;
+    choice.params = fit.params;
+    choice.workspace_bytes = fit.workspace_bytes;
+    const std::vector<std::byte> alone = run(call, choice, fit, false);
+    EXPECT_TRUE(run(call, choice, fit, true) == alone) << test.name;
+    constexpr double kSecondsToBeCut = 2;  // 40 budgets of submissions
+    EXPECT_TRUE(run(call, choice, fit, true, kSecondsToBeCut) == alone) << test.name << ", cut";
+    return;
+  }
+  GTEST_SKIP() << variant.name << " refuses: " << refusal;
+}
+
+INSTANTIATE_TEST_SUITE_P(Ops, FusedVariants, testing::ValuesIn(targets()),
+                         [](const auto& info) { return info.param.op + "_" + info.param.variant; });
+
+}  // namespace
+}  // namespace meshloom::tests

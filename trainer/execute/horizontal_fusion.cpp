@@ -1,0 +1,253 @@
+#include "trainer/execute/horizontal_fusion.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "hal/environment.h"
+#include "hal/inspection.h"
+
+namespace meshloom::trainer {
+namespace {
+
+using hal::Binding;
+using hal::ExecutableSpec;
+
+constexpr std::size_t kMaxFused = 8;
+constexpr std::size_t kLookAhead =
+    192;  // commands behind a dispatch among which others of its kernel are sought
+constexpr double kSmallInvocations =
+    1 << 20;  // beyond them a dispatch runs for much longer than a launch takes
+constexpr std::int64_t kBytesPerBinding = 16;  // a pointer and an offset
+constexpr std::int64_t kGridBytes = 3 * 16;    // of the launch, with what aligns it
+
+bool conflict(const Binding& a, const Binding& b) {
+  return a.buffer == b.buffer && (a.access != hal::Access::read || b.access != hal::Access::read) &&
+         a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
+bool conflict(const std::vector<Binding>& a, const std::vector<Binding>& b) {
+  for (const Binding& x : a)
+    for (const Binding& y : b)
+      if (conflict(x, y)) return true;
+  return false;
+}
+
+double invocations_of(const ExecutableSpec& spec, const std::array<std::uint32_t, 3>& groups) {
+  double count = static_cast<double>(hal::invocations(spec.workgroup));
+  for (const std::uint32_t groups_along : groups) count *= groups_along;
+  return count;
+}
+
+std::uint32_t product(const std::array<std::uint32_t, 3>& groups) {
+  return groups[0] * groups[1] * groups[2];
+}
+
+// The largest number of dispatches of the kernel whose arguments a launch has room for.
+std::size_t max_fused(const ExecutableSpec& spec, std::int64_t parameter_bytes) {
+  const std::int64_t each = kBytesPerBinding * static_cast<std::int64_t>(spec.bindings.size()) +
+                            4 * static_cast<std::int64_t>(spec.constant_words + hal::kFusedWords);
+  for (std::size_t count = kMaxFused; count > 1; count /= 2)
+    if (static_cast<std::int64_t>(count) * each + kGridBytes <= parameter_bytes) return count;
+  return 1;
+}
+
+}  // namespace
+
+bool fuses_dispatches(const hal::DeviceInfo& device) {
+  return device.limits.max_parameter_bytes > 0 &&
+         hal::number_from_environment("MESHLOOM_HORIZONTAL_FUSION", device.is_cpu ? 0 : 1) != 0;
+}
+
+ExecutableSpec fused_spec(const ExecutableSpec& one, std::uint32_t count) {
+  ExecutableSpec spec = one;
+  spec.fused = count;
+  spec.constant_words = count * (one.constant_words + hal::kFusedWords);
+  for (std::uint32_t i = 1; i < count; ++i)
+    spec.bindings.insert(spec.bindings.end(), one.bindings.begin(), one.bindings.end());
+  return spec;
+}
+
+HorizontalFusion::HorizontalFusion(hal::Device& device, hal::CommandList& into)
+    : real_(device), planned_(device.info()), into_(into) {}
+
+void HorizontalFusion::add(std::string label, double weight, std::vector<Binding> bindings,
+                           decltype(Command::what) what) {
+  costs_.add(weight, 1);
+  commands_.push_back({std::move(label), std::move(bindings), std::move(what)});
+}
+
+void HorizontalFusion::dispatch(const std::shared_ptr<hal::Executable>& executable,
+                                std::array<std::uint32_t, 3> groups, std::span<const Binding> bindings,
+                                std::span<const hal::Word> constants, const std::string& label) {
+  const double count = invocations_of(executable->spec(), groups);
+  add(label, count, {bindings.begin(), bindings.end()},
+      Dispatch{executable,
+               groups,
+               {constants.begin(), constants.end()},
+               count <= kSmallInvocations &&
+                   max_fused(executable->spec(), real_.info().limits.max_parameter_bytes) > 1});
+}
+
+void HorizontalFusion::copy(const Binding& from, const Binding& to, const std::string& label) {
+  Binding source = from, target = to;
+  source.access = hal::Access::read;
+  target.access = hal::Access::write;
+  add(label, static_cast<double>(from.bytes) / hal::kBytesPerInvocation, {source, target}, Copy{});
+}
+
+void HorizontalFusion::fill(const Binding& to, hal::Word value, const std::string& label) {
+  Binding target = to;
+  target.access = hal::Access::write;
+  add(label, static_cast<double>(to.bytes) / hal::kBytesPerInvocation, {target}, Fill{value});
+}
+
+void HorizontalFusion::host_call(hal::HostFunction function, std::span<const Binding> bindings,
+                                 const std::string& label) {
+  add(label, 0, {bindings.begin(), bindings.end()}, HostCall{std::move(function)});
+}
+
+int HorizontalFusion::mark() {
+  add("", 0, {}, Mark{});
+  return marks_++;
+}
+
+bool HorizontalFusion::is_fence(const Command& command) {
+  return std::holds_alternative<HostCall>(command.what) || std::holds_alternative<Mark>(command.what);
+}
+
+const HorizontalFusion::Dispatch* HorizontalFusion::small(std::size_t command) const {
+  const auto* dispatch = std::get_if<Dispatch>(&commands_[command].what);
+  return dispatch && dispatch->is_small ? dispatch : nullptr;
+}
+
+std::size_t HorizontalFusion::room(const Launch& launch) const {
+  return max_fused(small(launch.front())->executable->spec(), real_.info().limits.max_parameter_bytes) -
+         launch.size();
+}
+
+void HorizontalFusion::add_later(Launch& launch, std::size_t next) const {
+  const std::size_t end = std::min(commands_.size(), next + kLookAhead);
+  for (std::size_t i = next; i < end && room(launch) > 0; ++i) {
+    const Command& command = commands_[i];
+    if (is_fence(command)) break;
+    const Dispatch* dispatch = small(i);
+    if (ran_[i] || !dispatch || dispatch->executable != small(launch.front())->executable) continue;
+    bool independent = true;
+    for (std::size_t k = next; k < i && independent; ++k)
+      independent = ran_[k] || !conflict(commands_[k].bindings, command.bindings);
+    for (const Launch& others : waiting_)
+      for (const std::size_t k : others)
+        independent = independent && !conflict(commands_[k].bindings, command.bindings);
+    for (const std::size_t k : launch)
+      independent = independent && !conflict(commands_[k].bindings, command.bindings);
+    if (!independent) continue;
+    launch.push_back(i);
+  }
+}
+
+void HorizontalFusion::run(Launch launch, std::size_t next) {
+  if (small(launch.front())) add_later(launch, next);
+  for (const std::size_t i : launch) ran_[i] = 1;
+  record(launch);
+}
+
+void HorizontalFusion::run_waiting(std::size_t next) {
+  while (!waiting_.empty()) {
+    Launch launch = std::move(waiting_.front());
+    waiting_.erase(waiting_.begin());
+    run(std::move(launch), next);
+  }
+}
+
+void HorizontalFusion::finish() {
+  costs_.close();
+  ran_.assign(commands_.size(), 0);
+  for (std::size_t next = 0; next < commands_.size(); ++next) {
+    if (ran_[next]) continue;
+    const Command& command = commands_[next];
+    const auto waits_for = [&](const Launch& launch) {
+      return std::any_of(launch.begin(), launch.end(),
+                         [&](std::size_t k) { return conflict(commands_[k].bindings, command.bindings); });
+    };
+    if (is_fence(command)) run_waiting(next);
+    for (auto at = waiting_.begin(); at != waiting_.end();) {
+      if (!waits_for(*at)) {
+        ++at;
+        continue;
+      }
+      Launch launch = std::move(*at);
+      at = waiting_.erase(at);
+      run(std::move(launch), next);
+    }
+    const Dispatch* dispatch = small(next);
+    if (!dispatch) {
+      run({next}, next);
+      continue;
+    }
+    const auto beside = std::find_if(waiting_.begin(), waiting_.end(), [&](const Launch& launch) {
+      return small(launch.front())->executable == dispatch->executable;
+    });
+    if (beside == waiting_.end()) {
+      waiting_.push_back({next});
+    } else {
+      beside->push_back(next);
+      if (room(*beside) == 0) {
+        Launch launch = std::move(*beside);
+        waiting_.erase(beside);
+        run(std::move(launch), next + 1);
+      }
+    }
+  }
+  run_waiting(commands_.size());
+}
+
+void HorizontalFusion::record(const Launch& launch) {
+  double seconds = 0;
+  for (const std::size_t i : launch) seconds += costs_.commands()[i].seconds;
+  into_.predict(seconds);
+  into_.barrier();
+  if (launch.size() > 1)
+    record_fused(launch);
+  else
+    record_one(commands_[launch.front()]);
+}
+
+void HorizontalFusion::record_one(Command& command) {
+  if (const auto* dispatch = std::get_if<Dispatch>(&command.what))
+    into_.dispatch(real_.load(dispatch->executable->spec()), dispatch->groups, command.bindings,
+                   dispatch->constants, command.label);
+  else if (std::holds_alternative<Copy>(command.what))
+    into_.copy(command.bindings[0], command.bindings[1], command.label);
+  else if (const auto* fill = std::get_if<Fill>(&command.what))
+    into_.fill(command.bindings[0], fill->value, command.label);
+  else if (auto* call = std::get_if<HostCall>(&command.what))
+    into_.host_call(std::move(call->function), command.bindings, command.label);
+  else
+    into_.mark();
+}
+
+void HorizontalFusion::record_fused(const Launch& launch) {
+  const Command& first = commands_[launch.front()];
+  const ExecutableSpec& one = std::get<Dispatch>(first.what).executable->spec();
+  std::uint32_t count = 2;
+  while (count < launch.size()) count *= 2;
+  std::vector<Binding> bindings;
+  std::vector<hal::Word> constants;
+  std::uint32_t groups = 0;
+  for (std::size_t i = 0; i < count; ++i) {
+    const bool exists = i < launch.size();
+    // One without workgroups has the arguments of the first.
+    const Command& command = exists ? commands_[launch[i]] : first;
+    const auto& dispatch = std::get<Dispatch>(command.what);
+    bindings.insert(bindings.end(), command.bindings.begin(), command.bindings.end());
+    constants.insert(constants.end(), dispatch.constants.begin(), dispatch.constants.end());
+    constants.push_back(
+        hal::word(std::int64_t{exists ? static_cast<std::int32_t>(groups) : hal::kNoWorkgroup}));
+    for (const std::uint32_t along : dispatch.groups) constants.push_back(hal::word(std::int64_t{along}));
+    if (exists) groups += product(dispatch.groups);
+  }
+  into_.dispatch(real_.load(fused_spec(one, count)), {groups, 1, 1}, bindings, constants,
+                 first.label + " and " + std::to_string(launch.size() - 1) + " more");
+}
+
+}  // namespace meshloom::trainer
