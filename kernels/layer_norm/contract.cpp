@@ -145,7 +145,7 @@ Tolerance tolerance_grad(const CallView& call) {
 }
 
 std::vector<std::pair<int, int>> in_place_grad(const CallView& call) {
-  if (call.attrs.flag("residual")) return {{4, 0}, {5, 0}};
+  if (call.attrs.flag("residual")) return {{5, 0}, {4, 0}};
   return {{4, 0}};
 }
 

@@ -124,7 +124,7 @@ Tolerance tolerance_grad(const CallView& call) {
 }
 
 std::vector<std::pair<int, int>> in_place_grad(const CallView& call) {
-  if (call.attrs.flag("residual")) return {{3, 0}, {4, 0}};
+  if (call.attrs.flag("residual")) return {{4, 0}, {3, 0}};
   return {{3, 0}};
 }
 
