@@ -254,7 +254,7 @@ constexpr const char* kShapesAndSamples =
     "and flash_attention_grad B,S,H,KV,D and :full :t=KEYS :window=KEYS :segments "
     ":query_offset :bias :bitmask; rms_norm, layer_norm, "
     "cross_entropy and their _grad\n"
-    "ROWSxN; rope BxSxHxD; any op: a call as --json prints it, 'f32(4, 64), "
+    "ROWSxN, and :residual of norms' _grad; rope BxSxHxD; any op: a call as --json prints it, 'f32(4, 64), "
     "f32(64) {eps=1e-05}'. Without\n"
     "--shapes: the op's own cases.\n"
     "Ceilings (multiply-adds, copy, empty dispatch) are measured in the same run. Each row is the "

@@ -236,8 +236,15 @@ Case attention(const Item& item, bool backward) {
 // Ops over rows of one length.
 Case rows(const Contract& contract, const Item& item) {
   if (item.dims.size() != 2) refuse(contract.name + " takes ROWSxN", item.text);
-  if (!item.options.empty()) refuse(contract.name + " takes no options", item.options.front());
   const bool cross_entropy = contract.name.starts_with("cross_entropy");
+  bool residual = false;
+  for (std::string_view option : item.options)
+    if (option == "residual" && contract.name.ends_with("_norm_grad"))
+      residual = true;
+    else
+      refuse(contract.name + (contract.name.ends_with("_norm_grad") ? " takes the option residual"
+                                                                     : " takes no options"),
+             option);
   const std::int64_t r = item.dims[0], n = item.dims[1];
   const TensorType x = item.type({r, n}), weight = item.type({n}), row = item.type({r});
   Case result;
@@ -252,6 +259,10 @@ Case rows(const Contract& contract, const Item& item) {
     result.inputs = {x, weight, row, x};
   } else {
     result.inputs = {x, weight, row, row, x};
+  }
+  if (residual) {
+    result.inputs.push_back(x);
+    result.attrs.set("residual", true);
   }
   return result;
 }
@@ -305,7 +316,9 @@ std::string guess(const CallView& call) {
   }
   if (call.inputs.empty()) return "";
   const Shape& shape = call.inputs[0].shape;
-  return shape.size() < 2 ? "" : fmt::format("{}", fmt::join(shape, "x"));
+  return shape.size() < 2 ? ""
+                          : fmt::format("{}{}", fmt::join(shape, "x"),
+                                        op.ends_with("_norm_grad") && call.attrs.flag("residual") ? ":residual" : "");
 }
 
 std::vector<ParsedCall> parsed(const Contract& contract, std::string_view text, DType dtype) {

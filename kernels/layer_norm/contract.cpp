@@ -28,20 +28,28 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 
 std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("layer_norm_grad", inputs, attrs);
-  rules.inputs({"x", "w", "mean", "rstd", "dy"});
-  rules.attributes({});
+  rules.attributes({}, {"residual"});
+  const bool residual = rules.flag("residual");
+  if (residual)
+    rules.inputs({"x", "w", "mean", "rstd", "dy", "residual"});
+  else
+    rules.inputs({"x", "w", "mean", "rstd", "dy"});
   rules.floats({0, 4});
+  if (residual) rules.floats({0, 5});
   for (int i = 1; i < 4; ++i) rules.dtype(i, DType::f32);
   rules.rank(0, 2, 8);
   rules.shape(1, {rules[0].dim(-1)});
   rules.shape(2, leading(rules[0].shape));
   rules.shape(3, leading(rules[0].shape));
   rules.shape(4, rules[0].shape);
+  if (residual) rules.shape(5, rules[0].shape);
   return {rules[0], rules[1], rules[1]};
 }
 
 double flops(const CallView& call) { return 7.0 * static_cast<double>(call.inputs[0].elements()); }
-double flops_grad(const CallView& call) { return 14.0 * static_cast<double>(call.inputs[0].elements()); }
+double flops_grad(const CallView& call) {
+  return (call.attrs.flag("residual") ? 15.0 : 14.0) * static_cast<double>(call.inputs[0].elements());
+}
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs) {
@@ -64,7 +72,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   }
 }
 
-// With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)), dw = sum over rows of dy h,
+// With h = (x - mean) rstd and g = dy w: dx = rstd (g - mean(g) - h mean(g h)) + residual, dw = sum over rows of dy h,
 // db = sum over rows of dy.
 void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs) {
@@ -74,6 +82,7 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* x = inputs[0].as<float>() + r * n;
     const float* dy = inputs[4].as<float>() + r * n;
+    const float* residual = call.attrs.flag("residual") ? inputs[5].as<float>() + r * n : nullptr;
     float* dx = outputs[0].as<float>() + r * n;
     const double mean = inputs[2].as<float>()[r], rstd = inputs[3].as<float>()[r];
     double mean_g = 0, mean_gh = 0;
@@ -88,7 +97,7 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
       const double h = (x[i] - mean) * rstd, g = static_cast<double>(dy[i]) * w[i];
       dw[static_cast<std::size_t>(i)] += dy[i] * h;
       db[static_cast<std::size_t>(i)] += dy[i];
-      dx[i] = static_cast<float>(rstd * (g - mean_g - h * mean_gh));
+      dx[i] = static_cast<float>(rstd * (g - mean_g - h * mean_gh) + (residual ? residual[i] : 0.0));
     }
   }
   for (std::int64_t i = 0; i < n; ++i) {
@@ -111,11 +120,15 @@ std::string partition(const CallView& call) {
 }
 std::string partition_grad(const CallView& call) {
   const std::string rows = letters(call.inputs[0].rank() - 1);
-  return rows + ".,.," + rows + "," + rows + "," + rows + ".->" + rows + ".,.,.";
+  const std::string residual = call.attrs.flag("residual") ? "," + rows + "." : "";
+  return rows + ".,.," + rows + "," + rows + "," + rows + "." + residual + "->" + rows + ".,.,.";
 }
 
 LowPrecision low_precision_x(const CallView&) { return {.same = {0}}; }
-LowPrecision low_precision_grad(const CallView&) { return {.same = {0, 4}}; }
+LowPrecision low_precision_grad(const CallView& call) {
+  if (call.attrs.flag("residual")) return {.same = {0, 4, 5}};
+  return {.same = {0, 4}};
+}
 
 Tolerance tolerance(const CallView& call) {
   Tolerance result = sum_tolerance(static_cast<double>(call.inputs[1].elements()), 16);
@@ -131,7 +144,10 @@ Tolerance tolerance_grad(const CallView& call) {
   return result;
 }
 
-std::vector<std::pair<int, int>> in_place_grad(const CallView&) { return {{4, 0}}; }
+std::vector<std::pair<int, int>> in_place_grad(const CallView& call) {
+  if (call.attrs.flag("residual")) return {{5, 0}, {4, 0}};
+  return {{4, 0}};
+}
 
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
@@ -168,9 +184,14 @@ Case forward(const std::string& name, const Shape& shape, double eps, bool slow)
   const TensorType vector{DType::f32, {shape.back()}};
   return {name, {{DType::f32, shape}, vector, vector}, {{"eps", eps}}, slow};
 }
-Case backward(const std::string& name, const Shape& shape, bool slow) {
+Case backward(const std::string& name, const Shape& shape, bool slow, bool residual = false) {
   const TensorType x{DType::f32, shape}, vector{DType::f32, {shape.back()}}, rows{DType::f32, leading(shape)};
-  return {name, {x, vector, rows, rows, x}, {}, slow};
+  Case result{name, {x, vector, rows, rows, x}, {}, slow};
+  if (!residual) return result;
+  result.name += "_residual";
+  result.attrs.set("residual", true);
+  result.inputs.push_back(x);
+  return result;
 }
 bool is_slow(const Shape& shape) { return elements(shape) > 50000; }
 std::vector<Case> cases() {
@@ -181,7 +202,9 @@ std::vector<Case> cases() {
 }
 std::vector<Case> cases_grad() {
   std::vector<Case> result;
-  for (const auto& [name, shape] : shapes()) result.push_back(backward(name, shape, is_slow(shape)));
+  for (const bool residual : {false, true})
+    for (const auto& [name, shape] : shapes())
+      result.push_back(backward(name, shape, is_slow(shape), residual));
   return result;
 }
 Shape random_shape(const CaseSeed& seed) {
@@ -190,7 +213,9 @@ Shape random_shape(const CaseSeed& seed) {
   return {rng.extent(80), rng.extent(300)};
 }
 Case random_case(const CaseSeed& seed) { return forward("random", random_shape(seed), kCaseEps, false); }
-Case random_grad(const CaseSeed& seed) { return backward("random", random_shape(seed), false); }
+Case random_grad(const CaseSeed& seed) {
+  return backward("random", random_shape(seed), false, Rng(seed.seed >> 32).flip());
+}
 
 }  // namespace
 

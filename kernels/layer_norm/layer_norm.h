@@ -7,7 +7,8 @@ namespace meshloom::kernels {
 
 // op "layer_norm": inputs x (..., N), w (N), b (N); attr eps (number); outputs y (..., N), mean (...), rstd (...). x and
 //   y are of one float dtype, likewise dy and dx; the others f32.
-// op "layer_norm_grad": inputs x, w, mean, rstd, dy; outputs dx, dw (N), db (N). dx may share storage with dy.
+// op "layer_norm_grad": inputs x, w, mean, rstd, dy, then residual (like dx) where the attr residual (flag) is set; outputs dx, the
+//   gradient plus the residual, added in f32 and rounded once, dw (N), db (N). dx may share storage with dy or with the residual.
 Tensor layer_norm(Tensor x, Tensor weight, Tensor bias, double eps);
 
 }  // namespace meshloom::kernels

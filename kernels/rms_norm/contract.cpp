@@ -24,19 +24,27 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 
 std::vector<TensorType> infer_grad(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("rms_norm_grad", inputs, attrs);
-  rules.inputs({"x", "w", "rstd", "dy"});
-  rules.attributes({});
+  rules.attributes({}, {"residual"});
+  const bool residual = rules.flag("residual");
+  if (residual)
+    rules.inputs({"x", "w", "rstd", "dy", "residual"});
+  else
+    rules.inputs({"x", "w", "rstd", "dy"});
   rules.floats({0, 3});
+  if (residual) rules.floats({0, 4});
   for (int i = 1; i < 3; ++i) rules.dtype(i, DType::f32);
   rules.rank(0, 2, 8);
   rules.shape(1, {rules[0].dim(-1)});
   rules.shape(2, leading(rules[0].shape));
   rules.shape(3, rules[0].shape);
+  if (residual) rules.shape(4, rules[0].shape);
   return {rules[0], rules[1]};
 }
 
 double flops(const CallView& call) { return 4.0 * static_cast<double>(call.inputs[0].elements()); }
-double flops_grad(const CallView& call) { return 9.0 * static_cast<double>(call.inputs[0].elements()); }
+double flops_grad(const CallView& call) {
+  return (call.attrs.flag("residual") ? 10.0 : 9.0) * static_cast<double>(call.inputs[0].elements());
+}
 
 void reference(const CallView& call, std::span<const ConstTensorView> inputs,
                std::span<const TensorView> outputs) {
@@ -54,7 +62,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   }
 }
 
-// With h = x rstd and g = dy w: dx = rstd (g - h mean(g h)), dw = sum over rows of dy h.
+// With h = x rstd and g = dy w: dx = rstd (g - h mean(g h)) + residual, dw = sum over rows of dy h.
 void reference_grad(const CallView& call, std::span<const ConstTensorView> inputs,
                     std::span<const TensorView> outputs) {
   const std::int64_t n = call.inputs[1].elements(), rows = call.inputs[0].elements() / n;
@@ -63,6 +71,7 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
   for (std::int64_t r = 0; r < rows; ++r) {
     const float* x = inputs[0].as<float>() + r * n;
     const float* dy = inputs[3].as<float>() + r * n;
+    const float* residual = call.attrs.flag("residual") ? inputs[4].as<float>() + r * n : nullptr;
     float* dx = outputs[0].as<float>() + r * n;
     const double rstd = inputs[2].as<float>()[r];
     double mean = 0;
@@ -71,7 +80,7 @@ void reference_grad(const CallView& call, std::span<const ConstTensorView> input
     for (std::int64_t i = 0; i < n; ++i) {
       const double h = x[i] * rstd, g = static_cast<double>(dy[i]) * w[i];
       dw[static_cast<std::size_t>(i)] += dy[i] * h;
-      dx[i] = static_cast<float>(rstd * (g - h * mean));
+      dx[i] = static_cast<float>(rstd * (g - h * mean) + (residual ? residual[i] : 0.0));
     }
   }
   for (std::int64_t i = 0; i < n; ++i)
@@ -93,11 +102,15 @@ std::string partition(const CallView& call) {
 }
 std::string partition_grad(const CallView& call) {
   const std::string rows = rows_of(call);
-  return rows + ".,.," + rows + "," + rows + ".->" + rows + ".,.";
+  const std::string residual = call.attrs.flag("residual") ? "," + rows + "." : "";
+  return rows + ".,.," + rows + "," + rows + "." + residual + "->" + rows + ".,.";
 }
 
 LowPrecision low_precision_x(const CallView&) { return {.same = {0}}; }
-LowPrecision low_precision_grad(const CallView&) { return {.same = {0, 3}}; }
+LowPrecision low_precision_grad(const CallView& call) {
+  if (call.attrs.flag("residual")) return {.same = {0, 3, 4}};
+  return {.same = {0, 3}};
+}
 
 Tolerance tolerance(const CallView& call) {
   return sum_tolerance(static_cast<double>(call.inputs[1].elements()), 8);
@@ -110,7 +123,10 @@ Tolerance tolerance_grad(const CallView& call) {
   return result;
 }
 
-std::vector<std::pair<int, int>> in_place_grad(const CallView&) { return {{3, 0}}; }
+std::vector<std::pair<int, int>> in_place_grad(const CallView& call) {
+  if (call.attrs.flag("residual")) return {{4, 0}, {3, 0}};
+  return {{3, 0}};
+}
 
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   fill_uniform(into, mix(seed, static_cast<std::uint64_t>(index)), -1, 1);
@@ -143,12 +159,14 @@ const std::vector<std::pair<std::string, Shape>>& shapes() {
 Case forward(const std::string& name, const Shape& shape, double eps, bool slow) {
   return {name, {{DType::f32, shape}, {DType::f32, {shape.back()}}}, {{"eps", eps}}, slow};
 }
-Case backward(const std::string& name, const Shape& shape, bool slow) {
-  return {
-      name,
-      {{DType::f32, shape}, {DType::f32, {shape.back()}}, {DType::f32, leading(shape)}, {DType::f32, shape}},
-      {},
-      slow};
+Case backward(const std::string& name, const Shape& shape, bool slow, bool residual = false) {
+  const TensorType x{DType::f32, shape};
+  Case result{name, {x, {DType::f32, {shape.back()}}, {DType::f32, leading(shape)}, x}, {}, slow};
+  if (!residual) return result;
+  result.name += "_residual";
+  result.attrs.set("residual", true);
+  result.inputs.push_back(x);
+  return result;
 }
 bool is_slow(const Shape& shape) { return elements(shape) > 50000; }
 std::vector<Case> cases() {
@@ -159,7 +177,9 @@ std::vector<Case> cases() {
 }
 std::vector<Case> cases_grad() {
   std::vector<Case> result;
-  for (const auto& [name, shape] : shapes()) result.push_back(backward(name, shape, is_slow(shape)));
+  for (const bool residual : {false, true})
+    for (const auto& [name, shape] : shapes())
+      result.push_back(backward(name, shape, is_slow(shape), residual));
   return result;
 }
 Shape random_shape(const CaseSeed& seed) {
@@ -169,7 +189,9 @@ Shape random_shape(const CaseSeed& seed) {
   return shape;
 }
 Case random_case(const CaseSeed& seed) { return forward("random", random_shape(seed), 1e-5, false); }
-Case random_grad(const CaseSeed& seed) { return backward("random", random_shape(seed), false); }
+Case random_grad(const CaseSeed& seed) {
+  return backward("random", random_shape(seed), false, Rng(seed.seed >> 32).flip());
+}
 
 }  // namespace
 

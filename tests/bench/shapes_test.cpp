@@ -56,6 +56,8 @@ TEST(Shapes, RowsAndRope) {
   for (const char* op :
        {"rms_norm_grad", "layer_norm", "layer_norm_grad", "cross_entropy", "cross_entropy_grad"})
     EXPECT_EQ(parse(op, "7x64")[0].inputs[0].shape, (kernels::Shape{7, 64})) << op;
+  EXPECT_EQ(parse("rms_norm_grad", "7x64:residual")[0].call(),
+            "rms_norm_grad f32(7, 64), f32(64), f32(7), f32(7, 64), f32(7, 64) {residual=true}");
   EXPECT_EQ(parse("rope", "2x5x4x16")[0].outputs[0].shape, (kernels::Shape{2, 5, 4, 16}));
 }
 

@@ -241,6 +241,18 @@ TEST_F(Contracts, SayWhatIsWrong) {
        "'scale' must be given");
   says("rms_norm", {f32({8}), f32({8})}, {{"eps", 1e-5}}, "x must have 2 to 8 dimensions");
   says("rms_norm", {f32({3, 8}), f32({8})}, {{"eps", 0.0}}, "eps must be positive");
+  const std::vector<TensorType> norm_grad{f32({3, 8}), f32({8}), f32({3}), f32({3, 8})};
+  says("rms_norm_grad", norm_grad, {{"residual", true}}, "x, w, rstd, dy, residual");
+  const auto with_residual = [&](TensorType residual) {
+    std::vector<TensorType> inputs = norm_grad;
+    inputs.push_back(std::move(residual));
+    return inputs;
+  };
+  says("rms_norm_grad", with_residual(f32({3, 8})), {}, "takes the inputs x, w, rstd, dy");
+  says("rms_norm_grad", with_residual(f32({8, 3})), {{"residual", true}}, "residual must have the shape (3, 8)");
+  says("rms_norm_grad", with_residual({DType::bf16, {3, 8}}), {{"residual", true}}, "residual");
+  says("layer_norm_grad", with_residual(f32({3, 8})), {{"residual", true}},
+       "x, w, mean, rstd, dy, residual");
   says("rope", {f32({1, 2, 3, 7})},
        {{"theta", 1e4},
         {"pairing", std::string("half")},

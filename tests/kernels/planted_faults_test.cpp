@@ -174,6 +174,17 @@ void matmul_residual(Call& call) {
   }));
 }
 
+// The last row gets the residual of the one before.
+std::function<void(Call&)> norm_residual(int input) {
+  return [=](Call& call) {
+    const Int rows = call.rows(), n = call.columns();
+    if (!call.has("residual") || !behind(rows, 16, 1)) return;
+    call.take(call.after([&](Tensors& inputs) {
+      move(inputs[static_cast<std::size_t>(input)], (rows - 2) * n, (rows - 1) * n, n);
+    }));
+  };
+}
+
 // --- flash_attention ---
 kernels::AttentionDims dims(const Call& call) { return kernels::attention_dims(call.view); }
 // In place of the last key, one behind whole tiles of 32, stands the one that the tile before had there.
@@ -467,6 +478,12 @@ std::vector<Fault> faults() {
          if (behind(call.rows(0), 16, 1)) call.take(call.after(no_last_row(3)), 1);
        }},
       {"last_feature", "rms_norm_grad", last_column(0, 32, 31)},
+      {"row_of_the_residual", "rms_norm_grad", norm_residual(4)},
+      {"row_of_the_residual", "layer_norm_grad", norm_residual(5)},
+      {"residual_of_the_last_features", "rms_norm_grad",
+       [](Call& call) {
+         if (call.has("residual") && behind(call.columns(), 8, 1)) call.take(call.after(last_elements(4, 0)));
+       }},
       {"last_feature", "layer_norm", last_column(0, 8, 7)},
       {"last_row_of_the_bias", "layer_norm_grad",
        [](Call& call) {

@@ -140,6 +140,21 @@ class RowExact : public testing::Test {
     return call;
   }
 
+  static RowCall norm_grad(const std::string& op, DType dtype, std::int64_t m, std::int64_t n,
+                           bool residual) {
+    const kernels::TensorType x{dtype, {m, n}}, weight{DType::f32, {n}}, row{DType::f32, {m}};
+    RowCall call{op, {"", {x, weight, row, x}, {}}, {0, 2, 3}};
+    if (op == "layer_norm_grad") {
+      call.test.inputs.insert(call.test.inputs.begin() + 2, row);
+      call.by_row.push_back(4);
+    }
+    if (!residual) return call;
+    call.by_row.push_back(call.test.inputs.size());
+    call.test.inputs.push_back(x);
+    call.test.attrs.set("residual", true);
+    return call;
+  }
+
   kernels::Catalog catalog_;
   hal::Registry registry_;
   std::unique_ptr<hal::Device> device_;
@@ -208,6 +223,17 @@ TEST_F(RowExact, NormsKeepTheBitsOfARow) {
     }
 }
 
+TEST_F(RowExact, GradientsOfNormsKeepTheBitsOfARow) {
+  for (const std::string op : {"rms_norm_grad", "layer_norm_grad"})
+    for (int i = 0; i < fuzz_rounds(20); ++i) {
+      kernels::Rng rng(static_cast<std::uint64_t>(i));
+      const DType dtype = dtype_of(rng, {DType::f32, DType::bf16});
+      const RowCall call = norm_grad(op, dtype, rng.integer(1, 40), rng.extent(700), rng.flip());
+      ASSERT_FALSE(promised(op).empty());
+      ASSERT_TRUE(holds(call, promised(op), static_cast<std::uint64_t>(i))) << op << ", " << i;
+    }
+}
+
 // Small tiles of few shapes, as drivers compile each.
 TEST_F(RowExact, ProductsAndNormsKeepTheBitsOfARowOnOtherBackends) {
   for (const hal::BackendDevices& backend : registry_.enumerate()) {
@@ -223,6 +249,8 @@ TEST_F(RowExact, ProductsAndNormsKeepTheBitsOfARowOnOtherBackends) {
       const RowCall norm{"rms_norm", {"", {{DType::f32, {37, k}}, {DType::f32, {k}}}, {{"eps", 1e-5}}}, {0}};
       ASSERT_FALSE(promised("rms_norm").empty());
       EXPECT_TRUE(holds(norm, promised("rms_norm"), 4)) << k;
+      for (const std::string op : {"rms_norm_grad", "layer_norm_grad"})
+        EXPECT_TRUE(holds(norm_grad(op, DType::f32, 37, k, true), promised(op), 5)) << op << " " << k;
     }
     EXPECT_GT(runs_, before + 200);
   }

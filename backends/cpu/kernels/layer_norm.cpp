@@ -41,9 +41,9 @@ void LayerNormRow(const float* x, const float* w, const float* b, float* y, std:
   *rstd_out = rstd;
 }
 
-// Writes dx (which may be dy) and adds the row's part to dw and db.
-void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, const float* dy, float* dx,
-                      float* dw, float* db, std::int64_t n) {
+// Writes dx, which may be dy or the residual (null = none), and adds the row's part to dw and db.
+void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, const float* dy,
+                      const float* residual, float* dx, float* dw, float* db, std::int64_t n) {
   const float sum =
       SumOver(n, [=](auto d, std::int64_t i) { return hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i)); });
   const float dot = SumOver(n, [=](auto d, std::int64_t i) {
@@ -55,11 +55,19 @@ void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, co
     return hn::Mul(vg, hn::LoadU(d, w + i));
   });
   const float mean_g = sum / static_cast<float>(n), pull = dot / static_cast<float>(n);
-  Over(n, [=](auto d, std::int64_t i) {
+  const auto of_norm = [=](auto d, std::int64_t i) {
     const auto v = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
     const auto g = hn::MulSub(hn::LoadU(d, dy + i), hn::LoadU(d, w + i), hn::Set(d, mean_g));
-    hn::StoreU(hn::Mul(hn::NegMulAdd(v, hn::Set(d, pull), g), hn::Set(d, rstd)), d, dx + i);
-  });
+    return hn::NegMulAdd(v, hn::Set(d, pull), g);
+  };
+  if (residual)
+    Over(n, [=](auto d, std::int64_t i) {
+      hn::StoreU(hn::MulAdd(of_norm(d, i), hn::Set(d, rstd), hn::LoadU(d, residual + i)), d, dx + i);
+    });
+  else
+    Over(n, [=](auto d, std::int64_t i) {
+      hn::StoreU(hn::Mul(of_norm(d, i), hn::Set(d, rstd)), d, dx + i);
+    });
 }
 
 }  // namespace
@@ -91,13 +99,15 @@ void run_layer_norm(const KernelArgs& args, std::uint32_t begin, std::uint32_t e
   }
 }
 
-// Bindings x, w, mean, rstd, dy, dx, partial dw and partial db (blocks, n each); an item is a block of rows.
+// Bindings x, w, mean, rstd, dy, dx, partial dw and partial db (blocks, n each), then the residual if there is one; an item is a
+// block of rows.
 void run_layer_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
   const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(LayerNormGradRow);
-  RowsIn x(args, 0, dtype), dy(args, 4, dtype);
+  const bool residual = constants.integer() != 0;
+  RowsIn x(args, 0, dtype), dy(args, 4, dtype), more(args, residual ? 8 : 4, dtype);
   RowsOut dx(args, 5, dtype);
   for (std::int64_t block = begin; block < end; ++block) {
     float *dw = args.at(6) + block * n, *db = args.at(7) + block * n;
@@ -105,7 +115,7 @@ void run_layer_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint3
     std::fill_n(db, n, 0.0f);
     for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row) {
       row_function(x.row(row * n, n), args.at(1), args.at(2)[row], args.at(3)[row], dy.row(row * n, n),
-                   dx.row(row * n, n), dw, db, n);
+                   residual ? more.row(row * n, n) : nullptr, dx.row(row * n, n), dw, db, n);
       dx.done();
     }
   }
@@ -136,10 +146,18 @@ void encode_grad(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1), bytes = partial_bytes(args.call);
   const RowBlocks blocks = blocks_of(args.call);
   const hal::Binding dw = slice(args.workspace, 0, bytes), db = slice(args.workspace, bytes, bytes);
-  record(args, "layer_norm_grad", blocks.count,
-         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
-          reads(args.inputs[4]), writes(args.outputs[0]), writes(dw), writes(db)},
-         Constants().integer(n).integer(blocks.rows).integer(blocks.size).dtype(args.call.inputs[0].dtype));
+  const bool residual = args.call.attrs.flag("residual");
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
+                                     reads(args.inputs[3]), reads(args.inputs[4]), writes(args.outputs[0]),
+                                     writes(dw),            writes(db)};
+  if (residual) bindings.push_back(reads(args.inputs[5]));
+  const Constants constants = Constants()
+                                  .integer(n)
+                                  .integer(blocks.rows)
+                                  .integer(blocks.size)
+                                  .dtype(args.call.inputs[0].dtype)
+                                  .integer(residual ? 1 : 0);
+  record_dispatch(args, "layer_norm_grad", grid(blocks.count, 1, 1), bindings, constants.words());
   args.commands.barrier();
   record_partial_sums(args, dw, args.outputs[1], blocks.count, n);
   record_partial_sums(args, db, args.outputs[2], blocks.count, n);

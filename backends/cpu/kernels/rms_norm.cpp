@@ -34,20 +34,27 @@ float RmsNormRow(const float* x, const float* w, float* y, std::int64_t n, float
   return rstd;
 }
 
-// Writes dx (which may be dy) and adds the row's part to dw.
-void RmsNormGradRow(const float* x, const float* w, float rstd, const float* dy, float* dx, float* dw,
-                    std::int64_t n) {
+// Writes dx, which may be dy or the residual (null = none), and adds the row's part to dw.
+void RmsNormGradRow(const float* x, const float* w, float rstd, const float* dy, const float* residual,
+                    float* dx, float* dw, std::int64_t n) {
   const float dot = SumOver(n, [=](auto d, std::int64_t i) {
     const auto xdy = hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, dy + i));
     hn::StoreU(hn::MulAdd(xdy, hn::Set(d, rstd), hn::LoadU(d, dw + i)), d, dw + i);
     return hn::Mul(xdy, hn::LoadU(d, w + i));
   });
   const float pull = dot * rstd * rstd / static_cast<float>(n);
-  Over(n, [=](auto d, std::int64_t i) {
+  const auto of_norm = [=](auto d, std::int64_t i) {
     const auto g = hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i));
-    const auto v = hn::NegMulAdd(hn::LoadU(d, x + i), hn::Set(d, pull), g);
-    hn::StoreU(hn::Mul(v, hn::Set(d, rstd)), d, dx + i);
-  });
+    return hn::NegMulAdd(hn::LoadU(d, x + i), hn::Set(d, pull), g);
+  };
+  if (residual)
+    Over(n, [=](auto d, std::int64_t i) {
+      hn::StoreU(hn::MulAdd(of_norm(d, i), hn::Set(d, rstd), hn::LoadU(d, residual + i)), d, dx + i);
+    });
+  else
+    Over(n, [=](auto d, std::int64_t i) {
+      hn::StoreU(hn::Mul(of_norm(d, i), hn::Set(d, rstd)), d, dx + i);
+    });
 }
 
 }  // namespace
@@ -78,20 +85,21 @@ void run_rms_norm(const KernelArgs& args, std::uint32_t begin, std::uint32_t end
   }
 }
 
-// Bindings x, w, rstd, dy, dx, partial dw (blocks, n); an item is a block of rows.
+// Bindings x, w, rstd, dy, dx, partial dw (blocks, n), then the residual if there is one; an item is a block of rows.
 void run_rms_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
   const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(RmsNormGradRow);
-  RowsIn x(args, 0, dtype), dy(args, 3, dtype);
+  const bool residual = constants.integer() != 0;
+  RowsIn x(args, 0, dtype), dy(args, 3, dtype), more(args, residual ? 6 : 3, dtype);
   RowsOut dx(args, 4, dtype);
   for (std::int64_t block = begin; block < end; ++block) {
     float* dw = args.at(5) + block * n;
     std::fill_n(dw, n, 0.0f);
     for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row) {
-      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], dy.row(row * n, n), dx.row(row * n, n), dw,
-                   n);
+      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], dy.row(row * n, n),
+                   residual ? more.row(row * n, n) : nullptr, dx.row(row * n, n), dw, n);
       dx.done();
     }
   }
@@ -117,10 +125,18 @@ kernels::Fit fit_grad(const kernels::CallView& call, const hal::DeviceInfo&) {
 void encode_grad(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1);
   const RowBlocks blocks = blocks_of(args.call);
-  record(args, "rms_norm_grad", blocks.count,
-         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
-          writes(args.outputs[0]), writes(args.workspace)},
-         Constants().integer(n).integer(blocks.rows).integer(blocks.size).dtype(args.call.inputs[0].dtype));
+  const bool residual = args.call.attrs.flag("residual");
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]),   reads(args.inputs[1]),
+                                     reads(args.inputs[2]),   reads(args.inputs[3]),
+                                     writes(args.outputs[0]), writes(args.workspace)};
+  if (residual) bindings.push_back(reads(args.inputs[4]));
+  const Constants constants = Constants()
+                                  .integer(n)
+                                  .integer(blocks.rows)
+                                  .integer(blocks.size)
+                                  .dtype(args.call.inputs[0].dtype)
+                                  .integer(residual ? 1 : 0);
+  record_dispatch(args, "rms_norm_grad", grid(blocks.count, 1, 1), bindings, constants.words());
   args.commands.barrier();
   record_partial_sums(args, args.workspace, args.outputs[1], blocks.count, n);
 }

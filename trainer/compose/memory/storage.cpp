@@ -118,12 +118,15 @@ class Assigner {
     }
   }
 
-  // A transient input whose last reader this call is and whose storage output `output` may reuse; -1 = none.
+  // A transient input whose last reader this call is and whose storage output `output` may reuse; -1 = none. The contract lists
+  // the better choice first.
   int reusable(int index, int output, const std::vector<int>& taken) const {
     const Call& call = program_.calls[at(index)];
     const kernels::TensorType& type = program_.value(call.outputs[at(output)]).type;
-    for (ValueId input : call.inputs) {
-      const int candidate = storage_.unit_of[at(input)];
+    const kernels::CallTypes types(program_, call);
+    for (const auto& [input, written] : catalog_.contract(call.op).in_place(types.view(call))) {
+      if (written != output) continue;
+      const int candidate = storage_.unit_of[at(call.inputs[at(input)])];
       const StorageUnit& unit = storage_.units[at(candidate)];
       if (!unit.persistent.empty() || unit.last != index || unit.type.bytes() != type.bytes() ||
           unit.memory != program_.value(call.outputs[at(output)]).memory)

@@ -1,7 +1,8 @@
 // Fuses calls into fewer, larger ones with the same result. No expensive call is ever computed twice.
 //
 //   simplify            removes copies, reshapes of reshapes, and results and calls that nobody reads
-//   fuse_epilogues      matmul + bias, + residual (also a sum of two products), + activation; embedding_grad + residual
+//   fuse_epilogues      matmul + bias, + residual (also a sum of two products), + activation; embedding_grad and gradients of
+//                       norms + residual
 //   fuse_elementwise    turns chains of elementwise calls with one reader into one call
 //
 // Values that a later phase also reads are kept, so an activation is fused into its matmul only when the

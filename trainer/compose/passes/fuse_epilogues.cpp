@@ -1,7 +1,9 @@
 #include <algorithm>
+#include <array>
 #include <map>
 #include <numeric>
 #include <optional>
+#include <string_view>
 #include <utility>
 
 #include "kernels/elementwise/elementwise.h"
@@ -35,8 +37,11 @@ std::map<std::string, std::string> activation_expressions(const kernels::Catalog
   return names;
 }
 
-// A matmul, or an embedding_grad, which has no epilogue but a residual, and the reshapes of its result, which a single
-// elementwise call reads.
+// What adds a residual to its first result. A matmul has other epilogues, too.
+constexpr std::array<std::string_view, 4> kAddResiduals{"matmul", "embedding_grad", "rms_norm_grad",
+                                                        "layer_norm_grad"};
+
+// A call that adds a residual to its first result, and the reshapes of that, which a single elementwise call reads.
 struct Chain {
   int producer = -1;
   std::vector<int> views;  // in program order
@@ -92,7 +97,8 @@ class EpilogueFuser {
         return {};
       const Call& call = program_.calls[at(definition)];
       if (call.phase != program_.calls[at(reader)].phase) return {};
-      if (call.op == "matmul" || call.op == "embedding_grad") {
+      if (std::find(kAddResiduals.begin(), kAddResiduals.end(), call.op) != kAddResiduals.end()) {
+        if (value != call.outputs[0]) return {};
         chain.producer = definition;
         return chain;
       }
@@ -159,8 +165,8 @@ class EpilogueFuser {
   bool apply(const Epilogue& epilogue, int index) {
     const Call consumer = program_.calls[at(index)];
     Call producer = program_.calls[at(epilogue.chain.producer)];
-    const bool early = epilogue.operand == kernels::kNoValue ||
-                       graph_.definition_of(epilogue.operand) < epilogue.chain.producer;
+    const bool early =
+        epilogue.operand == kernels::kNoValue || defined_at(epilogue.operand) < epilogue.chain.producer;
     if (early ? !may_come_early(consumer, epilogue.chain.producer, index)
               : !may_move(producer, epilogue.chain.producer, index))
       return false;
@@ -181,7 +187,7 @@ class EpilogueFuser {
     // The call that defined the elementwise call's operand now defines its result.
     std::vector<Call> views;
     for (int view : epilogue.chain.views) views.push_back(program_.calls[at(view)]);
-    (views.empty() ? producer : views.back()).outputs = consumer.outputs;
+    (views.empty() ? producer : views.back()).outputs[0] = consumer.outputs[0];
     dropped_[at(index)] = 1;
     place_[at(index)] = place_[at(epilogue.chain.producer)] = early ? epilogue.chain.producer : index;
     if (early) {
@@ -198,6 +204,12 @@ class EpilogueFuser {
     return true;
   }
 
+  // Where a value is defined at the latest: another output of a producer that has moved down is defined there.
+  int defined_at(ValueId value) const {
+    const int definition = graph_.definition_of(value);
+    return definition < 0 ? definition : std::max(definition, place_[at(definition)]);
+  }
+
   // The current position of the last call, other than `except`, that reads the storage of `root`; -1 = none.
   int last_read(ValueId root, int except) const {
     int last = -1;
@@ -207,10 +219,15 @@ class EpilogueFuser {
     return last;
   }
 
-  // Moving a producer down keeps its inputs alive longer and creates its output later. That is allowed only
-  // when it takes no more memory and the inputs are not overwritten meanwhile.
+  // Moving a producer down keeps its inputs alive longer and creates its outputs later. That is allowed only
+  // when it takes no more memory, the inputs are not overwritten and no other output is read meanwhile.
   bool may_move(const Call& producer, int from, int until) const {
     if (!late_) return false;
+    for (std::size_t o = 1; o < producer.outputs.size(); ++o) {
+      if (graph_.outlives_program(producer.outputs[o])) return false;
+      for (int reader : graph_.readers_of(producer.outputs[o]))
+        if (place_[at(reader)] <= until) return false;
+    }
     std::int64_t kept = 0;
     for (ValueId input : producer.inputs) {
       const ValueId root = roots_[at(input)];

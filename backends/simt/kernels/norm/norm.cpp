@@ -1,6 +1,7 @@
 // RMSNorm and LayerNorm, forward and backward.
 #include <algorithm>
 #include <array>
+#include <optional>
 #include <utility>
 
 #include "backends/simt/host/packs.h"
@@ -32,11 +33,13 @@ struct Backward {
   std::int64_t n, rows, outputs;  // outputs: of gradients that are sums over rows
   std::int64_t chunk, chunks;     // rows of a workgroup that adds them up
   bool one_pass;                  // column_sum_one_pass adds up what they leave
+  // The only chunk of rows leaves the only other gradient where it belongs.
+  bool direct() const { return batches.held && chunks == 1 && outputs == 1; }
   std::int64_t rest_bytes;        // of column_sum's own workspace
   std::int64_t sums_bytes() const { return aligned(chunks * n * 4); }
   std::int64_t workspace_bytes() const {
     if (!batches.held) return rest_bytes;
-    return chunks == 1 ? 0 : outputs * sums_bytes() + rest_bytes;
+    return direct() ? 0 : outputs * sums_bytes() + rest_bytes;
   }
 };
 
@@ -91,19 +94,21 @@ void encode(const EncodeArgs& args) {
   launch(args, command);
 }
 
-// dx, and with `sums` those of the other gradients over each chunk of rows.
+// dx, and in `sums`, where there are any, those of the other gradients over each chunk of rows.
 template <bool kCentred>
-void encode_rows(const EncodeArgs& args, const Backward& work, const std::vector<hal::Binding>& sums) {
-  const std::int64_t chunk = sums.empty() ? 1 : work.chunk;
+void encode_rows(const EncodeArgs& args, const Backward& work, const std::optional<hal::Binding>& sums) {
+  const std::int64_t chunk = sums ? work.chunk : 1;
   Launch command{.kernel = "norm_grad",
                  .defines = defines_of(args, work.batches, kCentred),
                  .width = work.batches.width,
                  .groups = grid(ceil_div(work.rows, chunk), 1),
-                 .constants = {hal::word(work.n), hal::word(work.rows), hal::word(chunk)}};
-  command.defines.push_back(define("SUMS", sums.empty() ? 0 : 1));
+                 .constants = {hal::word(work.n), hal::word(work.rows), hal::word(chunk),
+                               hal::word(work.sums_bytes() / 4)}};
+  command.defines.push_back(define("SUMS", sums ? 1 : 0));
+  command.defines.push_back(define("RESIDUAL", args.call.attrs.flag("residual") ? 1 : 0));
   for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(whole_words(binding)));
   command.bindings.push_back(writes(whole_words(args.outputs[0])));
-  for (const hal::Binding& binding : sums) command.bindings.push_back(writes(binding));
+  if (sums) command.bindings.push_back(writes(*sums));
   launch(args, command);
 }
 
@@ -113,24 +118,22 @@ void encode_grad(const EncodeArgs& args) {
   const Backward work = backward_of(args.call, args.device.info(), pack);
   const std::size_t outputs = args.outputs.size();
   if (work.batches.held) {
-    std::vector<hal::Binding> sums;
-    for (std::size_t o = 1; o < outputs; ++o)
-      sums.push_back(work.chunks == 1
-                         ? args.outputs[o]
-                         : slice(args.workspace, static_cast<std::int64_t>(o - 1) * work.sums_bytes(),
-                                 work.chunks * work.n * 4));
-    encode_rows<kCentred>(args, work, sums);
-    if (work.chunks == 1) return;
+    if (work.direct()) return encode_rows<kCentred>(args, work, args.outputs[1]);
+    encode_rows<kCentred>(args, work, slice(args.workspace, 0, work.outputs * work.sums_bytes()));
+    const auto sums_of = [&](std::size_t output) {
+      return slice(args.workspace, static_cast<std::int64_t>(output - 1) * work.sums_bytes(),
+                   work.chunks * work.n * 4);
+    };
     if (work.one_pass) {
       args.commands.barrier();
       for (std::size_t o = 1; o < outputs; ++o)
-        column_sum_one_pass(args, sums[o - 1], work.chunks, work.n, args.outputs[o]);
+        column_sum_one_pass(args, sums_of(o), work.chunks, work.n, args.outputs[o]);
       return;
     }
     const hal::Binding rest = slice(args.workspace, work.outputs * work.sums_bytes(), work.rest_bytes);
     for (std::size_t o = 1; o < outputs; ++o) {
       args.commands.barrier();
-      column_sum(args, {.inputs = {sums[o - 1]},
+      column_sum(args, {.inputs = {sums_of(o)},
                         .rows = work.chunks,
                         .n = work.n,
                         .workspace = rest,
@@ -139,7 +142,7 @@ void encode_grad(const EncodeArgs& args) {
     return;
   }
   // The sums over rows first: dx may take dy's place.
-  const hal::Binding x = args.inputs[0], dy = args.inputs[args.inputs.size() - 1];
+  const hal::Binding x = args.inputs[0], dy = args.inputs[kCentred ? 4 : 3];
   const hal::Binding rstd = args.inputs[kCentred ? 3 : 2];
   ColumnSum sum{.kind = kCentred ? 2 : 1,
                 .inputs = kCentred ? std::vector{x, args.inputs[2], rstd, dy} : std::vector{x, rstd, dy},
@@ -158,7 +161,7 @@ void encode_grad(const EncodeArgs& args) {
     column_sum(args, sum);
     args.commands.barrier();
   }
-  encode_rows<kCentred>(args, work, {});
+  encode_rows<kCentred>(args, work, std::nullopt);
 }
 
 }  // namespace
