@@ -160,9 +160,14 @@ void encode_grad(const kernels::EncodeArgs& args) {
   const RowBlocks blocks = blocks_of(args.call);
   const hal::Binding dw = slice(args.workspace, 0, bytes), db = slice(args.workspace, bytes, bytes);
   const bool residual = args.call.attrs.flag("residual");
-  std::vector<hal::Binding> bindings{reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
-                                     reads(args.inputs[3]), reads(args.inputs[4]), writes(args.outputs[0]),
-                                     writes(dw),            writes(db)};
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]),
+                                     reads(args.inputs[1]),
+                                     reads(args.inputs[2]),
+                                     reads(args.inputs[3]),
+                                     reads(args.inputs[4]),
+                                     writes(args.outputs[0]),
+                                     writes(dw),
+                                     writes(db)};
   if (residual) bindings.push_back(reads(args.inputs[5]));
   const Constants constants = Constants()
                                   .integer(n)

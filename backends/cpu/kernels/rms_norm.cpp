@@ -138,9 +138,8 @@ void encode_grad(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1);
   const RowBlocks blocks = blocks_of(args.call);
   const bool residual = args.call.attrs.flag("residual");
-  std::vector<hal::Binding> bindings{reads(args.inputs[0]),   reads(args.inputs[1]),
-                                     reads(args.inputs[2]),   reads(args.inputs[3]),
-                                     writes(args.outputs[0]), writes(args.workspace)};
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]), reads(args.inputs[1]),   reads(args.inputs[2]),
+                                     reads(args.inputs[3]), writes(args.outputs[0]), writes(args.workspace)};
   if (residual) bindings.push_back(reads(args.inputs[4]));
   const Constants constants = Constants()
                                   .integer(n)
