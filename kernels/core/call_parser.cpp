@@ -242,8 +242,8 @@ Case rows(const Contract& contract, const Item& item) {
     if (option == "residual" && contract.name.ends_with("_norm_grad"))
       residual = true;
     else
-      refuse(contract.name + (contract.name.ends_with("_norm_grad") ? " takes the option residual"
-                                                                     : " takes no options"),
+      refuse(contract.name +
+                 (contract.name.ends_with("_norm_grad") ? " takes the option residual" : " takes no options"),
              option);
   const std::int64_t r = item.dims[0], n = item.dims[1];
   const TensorType x = item.type({r, n}), weight = item.type({n}), row = item.type({r});
@@ -316,9 +316,10 @@ std::string guess(const CallView& call) {
   }
   if (call.inputs.empty()) return "";
   const Shape& shape = call.inputs[0].shape;
-  return shape.size() < 2 ? ""
-                          : fmt::format("{}{}", fmt::join(shape, "x"),
-                                        op.ends_with("_norm_grad") && call.attrs.flag("residual") ? ":residual" : "");
+  return shape.size() < 2
+             ? ""
+             : fmt::format("{}{}", fmt::join(shape, "x"),
+                           op.ends_with("_norm_grad") && call.attrs.flag("residual") ? ":residual" : "");
 }
 
 std::vector<ParsedCall> parsed(const Contract& contract, std::string_view text, DType dtype) {

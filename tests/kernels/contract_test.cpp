@@ -249,10 +249,10 @@ TEST_F(Contracts, SayWhatIsWrong) {
     return inputs;
   };
   says("rms_norm_grad", with_residual(f32({3, 8})), {}, "takes the inputs x, w, rstd, dy");
-  says("rms_norm_grad", with_residual(f32({8, 3})), {{"residual", true}}, "residual must have the shape (3, 8)");
+  says("rms_norm_grad", with_residual(f32({8, 3})), {{"residual", true}},
+       "residual must have the shape (3, 8)");
   says("rms_norm_grad", with_residual({DType::bf16, {3, 8}}), {{"residual", true}}, "residual");
-  says("layer_norm_grad", with_residual(f32({3, 8})), {{"residual", true}},
-       "x, w, mean, rstd, dy, residual");
+  says("layer_norm_grad", with_residual(f32({3, 8})), {{"residual", true}}, "x, w, mean, rstd, dy, residual");
   says("rope", {f32({1, 2, 3, 7})},
        {{"theta", 1e4},
         {"pairing", std::string("half")},

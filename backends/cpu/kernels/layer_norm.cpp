@@ -41,9 +41,10 @@ void LayerNormRow(const float* x, const float* w, const float* b, float* y, std:
   *rstd_out = rstd;
 }
 
-// Writes dx, which may be dy or the residual (null = none), and adds the row's part to dw and db.
-void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, const float* dy,
-                      const float* residual, float* dx, float* dw, float* db, std::int64_t n) {
+// Writes dx, which may be dy or the residual, and adds the row's part to dw and db.
+template <bool kResidual>
+HWY_INLINE void CentredGradRow(const float* x, const float* w, float mean, float rstd, const float* dy,
+                               const float* residual, float* dx, float* dw, float* db, std::int64_t n) {
   const float sum =
       SumOver(n, [=](auto d, std::int64_t i) { return hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i)); });
   const float dot = SumOver(n, [=](auto d, std::int64_t i) {
@@ -55,19 +56,24 @@ void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, co
     return hn::Mul(vg, hn::LoadU(d, w + i));
   });
   const float mean_g = sum / static_cast<float>(n), pull = dot / static_cast<float>(n);
-  const auto of_norm = [=](auto d, std::int64_t i) {
+  Over(n, [=](auto d, std::int64_t i) {
     const auto v = hn::Mul(hn::Sub(hn::LoadU(d, x + i), hn::Set(d, mean)), hn::Set(d, rstd));
     const auto g = hn::MulSub(hn::LoadU(d, dy + i), hn::LoadU(d, w + i), hn::Set(d, mean_g));
-    return hn::NegMulAdd(v, hn::Set(d, pull), g);
-  };
-  if (residual)
-    Over(n, [=](auto d, std::int64_t i) {
-      hn::StoreU(hn::MulAdd(of_norm(d, i), hn::Set(d, rstd), hn::LoadU(d, residual + i)), d, dx + i);
-    });
-  else
-    Over(n, [=](auto d, std::int64_t i) {
-      hn::StoreU(hn::Mul(of_norm(d, i), hn::Set(d, rstd)), d, dx + i);
-    });
+    const auto pulled = hn::NegMulAdd(v, hn::Set(d, pull), g);
+    if constexpr (kResidual)
+      hn::StoreU(hn::MulAdd(pulled, hn::Set(d, rstd), hn::LoadU(d, residual + i)), d, dx + i);
+    else
+      hn::StoreU(hn::Mul(pulled, hn::Set(d, rstd)), d, dx + i);
+  });
+}
+
+void LayerNormGradRow(const float* x, const float* w, float mean, float rstd, const float* dy, float* dx,
+                      float* dw, float* db, std::int64_t n) {
+  CentredGradRow<false>(x, w, mean, rstd, dy, nullptr, dx, dw, db, n);
+}
+void LayerNormGradAddRow(const float* x, const float* w, float mean, float rstd, const float* dy,
+                         const float* residual, float* dx, float* dw, float* db, std::int64_t n) {
+  CentredGradRow<true>(x, w, mean, rstd, dy, residual, dx, dw, db, n);
 }
 
 }  // namespace
@@ -80,6 +86,7 @@ namespace meshloom::backends::cpu {
 
 HWY_EXPORT(LayerNormRow);
 HWY_EXPORT(LayerNormGradRow);
+HWY_EXPORT(LayerNormGradAddRow);
 
 namespace {
 
@@ -106,6 +113,7 @@ void run_layer_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint3
   const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
   const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(LayerNormGradRow);
+  const auto add_function = HWY_DYNAMIC_DISPATCH(LayerNormGradAddRow);
   const bool residual = constants.integer() != 0;
   RowsIn x(args, 0, dtype), dy(args, 4, dtype), more(args, residual ? 8 : 4, dtype);
   RowsOut dx(args, 5, dtype);
@@ -114,8 +122,13 @@ void run_layer_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint3
     std::fill_n(dw, n, 0.0f);
     std::fill_n(db, n, 0.0f);
     for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row) {
-      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], args.at(3)[row], dy.row(row * n, n),
-                   residual ? more.row(row * n, n) : nullptr, dx.row(row * n, n), dw, db, n);
+      const float *of = x.row(row * n, n), *by = dy.row(row * n, n);
+      float* to = dx.row(row * n, n);
+      if (residual)
+        add_function(of, args.at(1), args.at(2)[row], args.at(3)[row], by, more.row(row * n, n), to, dw, db,
+                     n);
+      else
+        row_function(of, args.at(1), args.at(2)[row], args.at(3)[row], by, to, dw, db, n);
       dx.done();
     }
   }
@@ -147,9 +160,14 @@ void encode_grad(const kernels::EncodeArgs& args) {
   const RowBlocks blocks = blocks_of(args.call);
   const hal::Binding dw = slice(args.workspace, 0, bytes), db = slice(args.workspace, bytes, bytes);
   const bool residual = args.call.attrs.flag("residual");
-  std::vector<hal::Binding> bindings{reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
-                                     reads(args.inputs[3]), reads(args.inputs[4]), writes(args.outputs[0]),
-                                     writes(dw),            writes(db)};
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]),
+                                     reads(args.inputs[1]),
+                                     reads(args.inputs[2]),
+                                     reads(args.inputs[3]),
+                                     reads(args.inputs[4]),
+                                     writes(args.outputs[0]),
+                                     writes(dw),
+                                     writes(db)};
   if (residual) bindings.push_back(reads(args.inputs[5]));
   const Constants constants = Constants()
                                   .integer(n)

@@ -34,27 +34,33 @@ float RmsNormRow(const float* x, const float* w, float* y, std::int64_t n, float
   return rstd;
 }
 
-// Writes dx, which may be dy or the residual (null = none), and adds the row's part to dw.
-void RmsNormGradRow(const float* x, const float* w, float rstd, const float* dy, const float* residual,
-                    float* dx, float* dw, std::int64_t n) {
+// Writes dx, which may be dy or the residual, and adds the row's part to dw.
+template <bool kResidual>
+HWY_INLINE void GradRow(const float* x, const float* w, float rstd, const float* dy, const float* residual,
+                        float* dx, float* dw, std::int64_t n) {
   const float dot = SumOver(n, [=](auto d, std::int64_t i) {
     const auto xdy = hn::Mul(hn::LoadU(d, x + i), hn::LoadU(d, dy + i));
     hn::StoreU(hn::MulAdd(xdy, hn::Set(d, rstd), hn::LoadU(d, dw + i)), d, dw + i);
     return hn::Mul(xdy, hn::LoadU(d, w + i));
   });
   const float pull = dot * rstd * rstd / static_cast<float>(n);
-  const auto of_norm = [=](auto d, std::int64_t i) {
+  Over(n, [=](auto d, std::int64_t i) {
     const auto g = hn::Mul(hn::LoadU(d, dy + i), hn::LoadU(d, w + i));
-    return hn::NegMulAdd(hn::LoadU(d, x + i), hn::Set(d, pull), g);
-  };
-  if (residual)
-    Over(n, [=](auto d, std::int64_t i) {
-      hn::StoreU(hn::MulAdd(of_norm(d, i), hn::Set(d, rstd), hn::LoadU(d, residual + i)), d, dx + i);
-    });
-  else
-    Over(n, [=](auto d, std::int64_t i) {
-      hn::StoreU(hn::Mul(of_norm(d, i), hn::Set(d, rstd)), d, dx + i);
-    });
+    const auto v = hn::NegMulAdd(hn::LoadU(d, x + i), hn::Set(d, pull), g);
+    if constexpr (kResidual)
+      hn::StoreU(hn::MulAdd(v, hn::Set(d, rstd), hn::LoadU(d, residual + i)), d, dx + i);
+    else
+      hn::StoreU(hn::Mul(v, hn::Set(d, rstd)), d, dx + i);
+  });
+}
+
+void RmsNormGradRow(const float* x, const float* w, float rstd, const float* dy, float* dx, float* dw,
+                    std::int64_t n) {
+  GradRow<false>(x, w, rstd, dy, nullptr, dx, dw, n);
+}
+void RmsNormGradAddRow(const float* x, const float* w, float rstd, const float* dy, const float* residual,
+                       float* dx, float* dw, std::int64_t n) {
+  GradRow<true>(x, w, rstd, dy, residual, dx, dw, n);
 }
 
 }  // namespace
@@ -67,6 +73,7 @@ namespace meshloom::backends::cpu {
 
 HWY_EXPORT(RmsNormRow);
 HWY_EXPORT(RmsNormGradRow);
+HWY_EXPORT(RmsNormGradAddRow);
 
 namespace {
 
@@ -91,6 +98,7 @@ void run_rms_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_
   const std::int64_t n = constants.integer(), rows = constants.integer(), size = constants.integer();
   const hal::DType dtype = constants.dtype();
   const auto row_function = HWY_DYNAMIC_DISPATCH(RmsNormGradRow);
+  const auto add_function = HWY_DYNAMIC_DISPATCH(RmsNormGradAddRow);
   const bool residual = constants.integer() != 0;
   RowsIn x(args, 0, dtype), dy(args, 3, dtype), more(args, residual ? 6 : 3, dtype);
   RowsOut dx(args, 4, dtype);
@@ -98,8 +106,12 @@ void run_rms_norm_grad(const KernelArgs& args, std::uint32_t begin, std::uint32_
     float* dw = args.at(5) + block * n;
     std::fill_n(dw, n, 0.0f);
     for (std::int64_t row = block * size; row < std::min(rows, (block + 1) * size); ++row) {
-      row_function(x.row(row * n, n), args.at(1), args.at(2)[row], dy.row(row * n, n),
-                   residual ? more.row(row * n, n) : nullptr, dx.row(row * n, n), dw, n);
+      const float *of = x.row(row * n, n), *by = dy.row(row * n, n);
+      float* to = dx.row(row * n, n);
+      if (residual)
+        add_function(of, args.at(1), args.at(2)[row], by, more.row(row * n, n), to, dw, n);
+      else
+        row_function(of, args.at(1), args.at(2)[row], by, to, dw, n);
       dx.done();
     }
   }
@@ -126,9 +138,8 @@ void encode_grad(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].dim(-1);
   const RowBlocks blocks = blocks_of(args.call);
   const bool residual = args.call.attrs.flag("residual");
-  std::vector<hal::Binding> bindings{reads(args.inputs[0]),   reads(args.inputs[1]),
-                                     reads(args.inputs[2]),   reads(args.inputs[3]),
-                                     writes(args.outputs[0]), writes(args.workspace)};
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]), reads(args.inputs[1]),   reads(args.inputs[2]),
+                                     reads(args.inputs[3]), writes(args.outputs[0]), writes(args.workspace)};
   if (residual) bindings.push_back(reads(args.inputs[4]));
   const Constants constants = Constants()
                                   .integer(n)

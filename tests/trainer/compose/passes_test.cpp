@@ -215,7 +215,8 @@ TEST(Fuse, GradientsOfNormsAddResidualsThroughReshapesAndOneBehindAnother) {
     NormSketch s(op);
     const Tensor deep = s.input("deep", {2, 3, 4});
     const Tensor sum = kernels::add(deep, kernels::reshape(s.gradients()[0], {2, 3, 4}));
-    s.builder.output(kernels::add(sum, kernels::reshape(s.gradients(kernels::relu(s.x), s.dy)[0], {2, 3, 4})));
+    s.builder.output(
+        kernels::add(sum, kernels::reshape(s.gradients(kernels::relu(s.x), s.dy)[0], {2, 3, 4})));
     EXPECT_EQ(s.sums_left(), 1) << kernels::print(s.program);  // the relu
     EXPECT_EQ(s.count(op), 2);
   }
@@ -249,14 +250,12 @@ TEST(Fuse, SumsOfANormsGradientThatStay) {
               }),
               1);
     // The weight's gradient is not what a residual is added to, a vector is none, and there is no other epilogue.
-    EXPECT_EQ(left([](NormSketch& s) {
-                s.builder.output(kernels::add(s.gradients()[1], s.input("sums", {4})));
-              }),
-              1);
-    EXPECT_EQ(left([](NormSketch& s) {
-                s.builder.output(kernels::add(s.gradients()[0], s.input("bias", {4})));
-              }),
-              1);
+    EXPECT_EQ(
+        left([](NormSketch& s) { s.builder.output(kernels::add(s.gradients()[1], s.input("sums", {4}))); }),
+        1);
+    EXPECT_EQ(
+        left([](NormSketch& s) { s.builder.output(kernels::add(s.gradients()[0], s.input("bias", {4}))); }),
+        1);
     EXPECT_EQ(left([](NormSketch& s) { s.builder.output(kernels::silu(s.gradients()[0])); }), 1);
     // Another phase.
     EXPECT_EQ(left([](NormSketch& s) {
@@ -287,9 +286,8 @@ TEST(Fuse, ANormsGradientMovesDownWhereNothingElseWaitsForIt) {
   enum class Case { free, weight_is_read, weight_is_output, residual_needs_weight, inputs_end };
   const auto left = [](const std::string& op, Case which) {
     NormSketch s(op);
-    std::vector<Tensor> gradients = which == Case::inputs_end
-                                        ? s.gradients(kernels::relu(s.x), kernels::relu(s.dy))
-                                        : s.gradients();
+    std::vector<Tensor> gradients =
+        which == Case::inputs_end ? s.gradients(kernels::relu(s.x), kernels::relu(s.dy)) : s.gradients();
     if (which == Case::weight_is_read) s.builder.output(kernels::reduce_sum(gradients[1], 0));
     Tensor late = kernels::softmax(s.residual).y;
     if (which == Case::residual_needs_weight)

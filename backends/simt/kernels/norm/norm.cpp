@@ -35,7 +35,7 @@ struct Backward {
   bool one_pass;                  // column_sum_one_pass adds up what they leave
   // The only chunk of rows leaves the only other gradient where it belongs.
   bool direct() const { return batches.held && chunks == 1 && outputs == 1; }
-  std::int64_t rest_bytes;        // of column_sum's own workspace
+  std::int64_t rest_bytes;  // of column_sum's own workspace
   std::int64_t sums_bytes() const { return aligned(chunks * n * 4); }
   std::int64_t workspace_bytes() const {
     if (!batches.held) return rest_bytes;
