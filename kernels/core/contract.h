@@ -158,7 +158,7 @@ struct Contract {
   bool takes_two_runs = false;
   Tolerance (*tolerance)(const CallView& call) = nullptr;
   std::vector<Case> (*cases)() = nullptr;
-  // (input, output) pairs that may share storage: the kernel reads each element before it writes there.
+  // (input, output) pairs that may share storage, the better first: the kernel reads each element before it writes there.
   std::vector<std::pair<int, int>> (*in_place)(const CallView& call) = nullptr;
   // The output is the input's storage under another shape: no kernel runs, no memory is taken.
   bool view = false;
