@@ -2,8 +2,6 @@
 // query rows of one head, 64 of each warpgroup, and streams tiles of BC keys past them with an online softmax. Queries and
 // probabilities are operands in registers, keys and values stand in workgroup memory. The scores of the next tile are multiplied
 // before the values of this one, so that its softmax runs beside them.
-// There is room for STAGES tiles, and tiles are copied AHEAD of their use. `full` says that a tile has arrived, `empty` that nobody
-// reads it any more: warpgroups wait for each other only where one is STAGES - AHEAD - 1 tiles in front.
 // Sources: Dao, FlashAttention-2 (2023), algorithm 1; Shah and others, FlashAttention-3 (2024), algorithm 2.
 #if BIAS
 #define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
@@ -18,13 +16,9 @@
 #define SEGMENTS_SHOWN (!HAS_SEGMENTS || same_segment)
 #include "attention_mma.inc"
 #include "wgmma.inc"
-#define AHEAD 2
-typedef struct {
-  uint4 rows[64];
-} __attribute__((aligned(1024))) EightRows;
+#include "attention_wgmma.inc"
 // Queries stand in front of the tiles, and sums at the end. Of a tile the keys stand in blocks of 64 features, and the values in
 // blocks of 64 keys of blocks of 64 features.
-#define KILOBYTES(bytes) (((bytes) + 1023) / 1024)
 #define OWN_KILOBYTES KILOBYTES(OWN_ROWS * LARGER(STRIDE(DP), STRIDE(DVP)) * 16)
 #define KEY_BYTES (BC * D * 2)
 #define TILE_BYTES (BC * (D + DV) * 2)
@@ -32,109 +26,33 @@ typedef struct {
   X(EightRows, eight_rows, (OWN_KILOBYTES + STAGES * (TILE_BYTES / 1024))) \
   X(ulong, barriers, 2 * STAGES) MMA_SHARED(X)
 #define STAGE_AT(stage) (tiles + (uint)(stage) * TILE_BYTES)
-#define KEY_PLACE(row, word) ((word) / 8 * (BC * 128) + (row) * 128 + (word) % 8 * 16)
-#define VALUE_PLACE(row, word) ((row) / 64 * (DV * 128) + (word) / 8 * 8192 + (row) % 64 * 128 + (word) % 8 * 16)
-// Begins the copies of a tile's rows of keys or values, from row `from` on; those beyond the end are the last.
-#define COPY_SWIZZLED(at, PLACE, name, base, from, width)                                               \
-  UNROLL for (int mesh_e = 0; mesh_e < (BC * ((width) / 8) + WG_X - 1) / WG_X; ++mesh_e) {              \
-    const int mesh_c = LOCAL_ID(0) + mesh_e * WG_X;                                                     \
-    if (BC * ((width) / 8) % WG_X == 0 || mesh_c < BC * ((width) / 8)) {                                \
-      const int mesh_row = mesh_c / ((width) / 8);                                                      \
-      const int mesh_word = mesh_c % ((width) / 8);                                                     \
-      COPY_ASYNC(memory, (at) + SWIZZLE((uint)PLACE(mesh_row, mesh_word)),                              \
-                 name + ((base) + IMIN((from) + mesh_row, t_len - 1) * (kv_heads * (width)) + 8 * mesh_word)) \
-    }                                                                                                   \
-  }
+#define KEY_PLACE(row, word, width) ((word) / 8 * (BC * 128) + (row) * 128 + (word) % 8 * 16)
 #define FIND_TILE(tile, same) \
   SKIP_KEYS(tile, last)       \
   SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
-// Stages follow each other in turns; a phase is one turn of all of them.
-#define NEXT_STAGE(stage, phase)               \
-  stage = stage == STAGES - 1 ? 0 : stage + 1; \
-  if (stage == 0) phase ^= 1;
-// Begins the copies of the next tile, if there is one, into the stage that is next.
-#define COPY_NEXT_TILE()                                                                  \
-  if (copied < last) {                                                                    \
-    WAIT_UNTIL_EMPTY(into, into_phase)                                                    \
-    COPY_SWIZZLED(STAGE_AT(into), KEY_PLACE, k, base_k, copied, D)                        \
-    COPY_SWIZZLED(STAGE_AT(into) + KEY_BYTES, VALUE_PLACE, v, base_v, copied, DV)         \
-    COPIES_ARRIVE(into)                                                                   \
-    NEXT_STAGE(into, into_phase)                                                          \
-    copied += BC;                                                                         \
-    bool mesh_same = false;                                                               \
-    FIND_TILE(copied, mesh_same)                                                          \
-    (void)mesh_same;                                                                      \
+// Begins the copies of the tile at `copied` into the stage that is next, and finds the one behind it.
+#define COPY_TILE()                                                                                           \
+  {                                                                                                           \
+    WAIT_UNTIL_EMPTY(into, into_phase)                                                                        \
+    COPY_SWIZZLED(STAGE_AT(into), KEY_PLACE, BC, k, base_k, copied, t_len, D, kv_heads * D)                   \
+    COPY_SWIZZLED(STAGE_AT(into) + KEY_BYTES, BLOCK_PLACE, BC, v, base_v, copied, t_len, DV, kv_heads * DV)   \
+    COPIES_ARRIVE(into)                                                                                       \
+    NEXT_STAGE(into, into_phase)                                                                              \
+    copied += BC;                                                                                             \
+    bool mesh_same = false;                                                                                   \
+    FIND_TILE(copied, mesh_same)                                                                              \
+    (void)mesh_same;                                                                                          \
   }
 // `tile` becomes the next one, if there is one, and has arrived.
-#define FIND_NEXT_TILE()                        \
-  tile += BC;                                   \
-  FIND_TILE(tile, same_segment)                 \
-  if (tile < last) {                            \
-    int mesh_stage = stage, mesh_phase = phase; \
-    NEXT_STAGE(mesh_stage, mesh_phase)          \
-    WAIT_UNTIL_FULL(mesh_stage, mesh_phase)     \
-  }
-#ifndef MMA_BY_HAND
-#define BEGIN_BARRIERS()                                       \
-  const uint full = MMA_ADDRESS(barriers);                     \
-  const uint empty = full + 8u * STAGES;                       \
-  if (LOCAL_ID(0) == 0) {                                      \
-    UNROLL for (int mesh_s = 0; mesh_s < STAGES; ++mesh_s) {   \
-      INIT_BARRIER(full + 8u * mesh_s, WG_X)                   \
-      INIT_BARRIER(empty + 8u * mesh_s, WARPS)                 \
-    }                                                          \
-    INIT_BARRIERS_END()                                        \
-  }                                                            \
-  BARRIER();
-#define WAIT_UNTIL_FULL(stage, phase)                   \
-  WAIT_OR_GIVE_UP(full + 8u * (uint)(stage), phase, lost) \
-  WRITES_ARE_SEEN()
-#define WAIT_UNTIL_EMPTY(stage, phase) WAIT_OR_GIVE_UP(empty + 8u * (uint)(stage), (phase) ^ 1, lost)
-#define COPIES_ARRIVE(stage) ARRIVE_AFTER_COPIES(full + 8u * (uint)(stage))
-#define RELEASE(stage) \
-  if (lane == 0) ARRIVE(empty + 8u * (uint)(stage))
-// high and low: words of x and y, and of what the first leaves of them.
-#if AB_TYPE == 1
-#define VALUES_OF_WORD(x, y, word)          \
-  x = FLOAT_OF_BITS((word) << 16);          \
-  y = FLOAT_OF_BITS((word) & 0xffff0000u);
-#else
-#define VALUES_OF_WORD(x, y, word)                                          \
-  asm("{\n\t.reg .b16 lower, upper;\n\tmov.b32 {lower, upper}, %2;\n\t"     \
-      "cvt.f32.f16 %0, lower;\n\tcvt.f32.f16 %1, upper;\n\t}"               \
-      : "=f"(x), "=f"(y)                                                    \
-      : "r"(word));
-#endif
-#else
-// By hand a barrier before a tile is read, behind all copies of it, is enough.
-#define BEGIN_BARRIERS()
-#define WAIT_UNTIL_FULL(stage, phase) BARRIER();
-#define WAIT_UNTIL_EMPTY(stage, phase)
-#define COPIES_ARRIVE(stage)
-#define RELEASE(stage)
-#define VALUES_OF_WORD(x, y, word)     \
-  x = FACTOR_OF((word) & 0xffffu);     \
-  y = FACTOR_OF((word) >> 16);
-#endif
-#define SPLIT_WORDS(high, low, x, y)                           \
-  {                                                            \
-    float mesh_x, mesh_y;                                      \
-    PACK_PAIR(high, x, y)                                      \
-    VALUES_OF_WORD(mesh_x, mesh_y, high)                       \
-    PACK_PAIR(low, (x) - mesh_x, (y) - mesh_y)                 \
-  }
+#define FIND_NEXT_TILE()        \
+  tile += BC;                   \
+  FIND_TILE(tile, same_segment) \
+  WAIT_FOR_NEXT_STAGE(tile < last)
 // Scores of the tile at `stage`.
 #define MULTIPLY_KEYS(stage)                                                                              \
   WGMMA_OWN_FIRST(BC, x, own, STAGE_AT(stage), 1)                                                         \
   UNROLL for (int mesh_k = 1; mesh_k < D / 16; ++mesh_k)                                                  \
     WGMMA_OWN(BC, x, own + 4 * mesh_k, STAGE_AT(stage) + (uint)(mesh_k / 4 * (BC * 128) + mesh_k % 4 * 32), 1) \
-  WGMMA_END()
-// Adds the tile's values by their probabilities.
-#define MULTIPLY_VALUES(stage)                                                                            \
-  UNROLL for (int mesh_j = 0; mesh_j < BC / 16; ++mesh_j)                                                 \
-    UNROLL for (int mesh_part = 0; mesh_part < 2; ++mesh_part)                                            \
-      WGMMA_OWN(DV, sums, p + mesh_j * 8 + mesh_part * 4,                                                 \
-                STAGE_AT(stage) + (uint)(KEY_BYTES + mesh_j / 4 * (DV * 128) + mesh_j % 4 * 2048), 0)      \
   WGMMA_END()
 // Scores of log2 as soon as they are multiplied by `factor`. Without options that waits for the exponent.
 #define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0 || !POSITIVE_SCALE)
@@ -178,14 +96,6 @@ typedef struct {
       row_sum[e / 2] += x[SCORE(m, n, e)];                                                                \
     }                                                                                                     \
   }
-// The probabilities as operands: of each 16 keys four words of high parts and four of low ones.
-#define SPLIT_PROBABILITIES()                                                                             \
-  UNROLL for (int mesh_j = 0; mesh_j < BC / 16; ++mesh_j)                                                 \
-    UNROLL for (int mesh_e = 0; mesh_e < 4; ++mesh_e) {                                                   \
-      const int mesh_s = SCORE(0, 2 * mesh_j + mesh_e / 2, mesh_e % 2 * 2);                               \
-      SPLIT_WORDS(p[mesh_j * 8 + mesh_e], p[mesh_j * 8 + 4 + mesh_e], x[mesh_s], x[mesh_s + 1])           \
-    }
-
 KERNEL_BEGIN
   __local uint4 *memory = (__local uint4 *)eight_rows;
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
@@ -215,7 +125,10 @@ KERNEL_BEGIN
     int copied = tile, into = 0, into_phase = 0;
     COPY_ROWS(0, OWN_ROWS, q, base_q, first, s_len, DP, D, heads * D)
     COPIES_END()
-    UNROLL for (int a = 0; a < AHEAD; ++a) { COPY_NEXT_TILE() }
+    // The first tile is taken, and hidden, where no row sees any.
+    UNROLL for (int a = 0; a < AHEAD; ++a) {
+      if (a == 0 || copied < last) COPY_TILE()
+    }
     COPIES_END()
     WAIT_FOR_COPIES_BUT(1)
     BARRIER();
@@ -234,47 +147,45 @@ KERNEL_BEGIN
     }
     float sums[SUMS(DVP)];
     UNROLL for (int e = 0; e < SUMS(DVP); ++e) sums[e] = 0.0f;
-    if (tile < last) {
-      float x[SCORES];
-      uint p[BC / 2];
-      bool grows = false;
-      int stage = 0, phase = 0;
-      WAIT_UNTIL_FULL(stage, phase)
+    float x[SCORES];
+    uint p[BC / 2];
+    bool grows = false;
+    int stage = 0, phase = 0;
+    WAIT_UNTIL_FULL(stage, phase)
+    WGMMA_BEGIN()
+    MULTIPLY_KEYS(stage)
+    if (copied < last) COPY_TILE()
+    WGMMA_WAIT_BUT(0)
+    WGMMA_ARRIVED(BC, x)
+    SOFTMAX(tile)
+    FIND_NEXT_TILE()
+    SPLIT_WEIGHTS(p, x)
+    while (tile < last) {
+      const int before = stage;
+      NEXT_STAGE(stage, phase)
       WGMMA_BEGIN()
       MULTIPLY_KEYS(stage)
-      COPY_NEXT_TILE()
-      WGMMA_WAIT_BUT(0)
+      MULTIPLY_WEIGHTED(sums, p, STAGE_AT(before) + KEY_BYTES, DV)
+      if (copied < last) COPY_TILE()
+      WGMMA_WAIT_BUT(1)
       WGMMA_ARRIVED(BC, x)
       SOFTMAX(tile)
+      // Here, and not in front of its product: the assembler moves no exponential past a wait that may be repeated, and the fence
+      // in it stands far behind the copies.
+      WGMMA_ARRIVED(BC, x)
       FIND_NEXT_TILE()
-      SPLIT_PROBABILITIES()
-      while (tile < last) {
-        const int before = stage;
-        NEXT_STAGE(stage, phase)
-        WGMMA_BEGIN()
-        MULTIPLY_KEYS(stage)
-        MULTIPLY_VALUES(before)
-        COPY_NEXT_TILE()
-        WGMMA_WAIT_BUT(1)
-        WGMMA_ARRIVED(BC, x)
-        SOFTMAX(tile)
-        // Here, and not in front of its product: the assembler moves no exponential past a wait that may be repeated, and the fence
-        // in it stands far behind the copies.
-        WGMMA_ARRIVED(BC, x)
-        FIND_NEXT_TILE()
-        WGMMA_WAIT_BUT(0)
-        WGMMA_ARRIVED(DV, sums)
-        RELEASE(before)
-        if (grows) {
-          UNROLL for (int e = 0; e < SUMS(DVP); ++e) sums[e] *= rescale[e % 4 / 2];
-        }
-        SPLIT_PROBABILITIES()
-      }
-      WGMMA_BEGIN()
-      MULTIPLY_VALUES(stage)
       WGMMA_WAIT_BUT(0)
       WGMMA_ARRIVED(DV, sums)
+      RELEASE(before)
+      if (grows) {
+        UNROLL for (int e = 0; e < SUMS(DVP); ++e) sums[e] *= rescale[e % 4 / 2];
+      }
+      SPLIT_WEIGHTS(p, x)
     }
+    WGMMA_BEGIN()
+    MULTIPLY_WEIGHTED(sums, p, STAGE_AT(stage) + KEY_BYTES, DV)
+    WGMMA_WAIT_BUT(0)
+    WGMMA_ARRIVED(DV, sums)
     OVER_QUADS(row_sum, SUM_OF_TWO)
     UNROLL for (int r = 0; r < 2; ++r) {
       int i = first + OWN_ROW(0, r * 2);
