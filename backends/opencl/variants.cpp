@@ -9,7 +9,8 @@ using simt::Pass;
 
 // Each is defined beside its kernels.
 kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_vec16();
-kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_wgmma(), flash_attention_ptx_mma_grad();
+kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_mma_grad();
+kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
 kernels::Variant flash_attention_vec16(Pass), flash_attention_vec16_bias_grad();
 
 void add_opencl_variants(kernels::Catalog& catalog) {
@@ -21,7 +22,7 @@ void add_opencl_variants(kernels::Catalog& catalog) {
                     {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma()},
                      .cpu_driver = {flash_attention_vec16(Pass::forward)}}},
                    {"flash_attention_grad",
-                    {.matrix_unit = {flash_attention_ptx_mma_grad()},
+                    {.matrix_unit = {flash_attention_ptx_mma_grad(), flash_attention_ptx_wgmma_grad()},
                      .cpu_driver = {flash_attention_vec16(Pass::backward)}}},
                    {"flash_attention_bias_grad", {.cpu_driver = {flash_attention_vec16_bias_grad()}}}}));
 }

@@ -3,9 +3,9 @@
 // of keys, past which the queries of every head of their group are streamed. With X the own rows of Q or K, Y those of dO or V, and
 // X', Y' the streamed ones:
 //   P = exp(logit(scale X X'^T) - lse),  dS = P (Y Y'^T - delta) softcap_grad,  dX = scale dS X',  dV = P dO
-// A warpgroup has 64 own rows, as operands in registers, or in workgroup memory where the registers are sums' (OWN_IN_MEMORY). P and dS
-// are operands in registers. A tile stands in workgroup memory once, for products along its features and along its rows. The
-// products of a tile's dX run while the next tile's scores are multiplied.
+// A warpgroup has 64 own rows, as operands in registers, as P and dS are. A tile stands in workgroup memory once, for products along
+// its features and along its rows. What a tile adds to dQ is multiplied behind the scores of the next one, and beside its exponentials;
+// for that dK and dV leave no registers.
 // `extras` begins with delta.
 // Source: Dao, FlashAttention-2 (2023), algorithm 2.
 #if COMPUTE_DKV
@@ -22,11 +22,6 @@
 #include "attention_mma.inc"
 #include "wgmma.inc"
 #include "attention_wgmma.inc"
-#if COMPUTE_DKV && D > 64
-#define OWN_IN_MEMORY 1
-#else
-#define OWN_IN_MEMORY 0
-#endif
 // Own rows stand in front of the tiles, in blocks as theirs, and sums at the end.
 #define OWN_X_BYTES (OWN_ROWS * D * 2)
 #define OWN_BYTES (OWN_ROWS * (D + DV) * 2)
@@ -98,6 +93,7 @@
     COPY_TILE(into, copied, copied_head)         \
     COPIES_ARRIVE(into)                          \
     NEXT_STAGE(into, into_phase)                 \
+    ++copies;                                    \
     copied += BC;                                \
     FIND_COPIED_TILE()                           \
   }
@@ -107,19 +103,11 @@
     LOAD_MATRICES(own + mesh_k * 4, memory,                                                               \
                   (at) + SWIZZLE((uint)BLOCK_PLACE(own_rows + lane % 16, 2 * mesh_k + lane / 16, width)))
 // Products of own rows and of the tile's.
-#if OWN_IN_MEMORY
-#define MULTIPLY_ROWS(x, own, own_at, at, width)                                                          \
-  WGMMA_BOTH_FIRST(BC, x, own_at, at)                                                                     \
-  UNROLL for (int mesh_k = 1; mesh_k < (width) / 16; ++mesh_k)                                            \
-    WGMMA_BOTH(BC, x, (own_at) + (uint)(mesh_k / 4 * 8192 + mesh_k % 4 * 32), (at) + (uint)(mesh_k / 4 * 8192 + mesh_k % 4 * 32)) \
-  WGMMA_END()
-#else
-#define MULTIPLY_ROWS(x, own, own_at, at, width)                                                          \
+#define MULTIPLY_ROWS(x, own, at, width)                                                                  \
   WGMMA_OWN_FIRST(BC, x, own, at, 1)                                                                      \
   UNROLL for (int mesh_k = 1; mesh_k < (width) / 16; ++mesh_k)                                            \
     WGMMA_OWN(BC, x, own + 4 * mesh_k, (at) + (uint)(mesh_k / 4 * 8192 + mesh_k % 4 * 32), 1)              \
   WGMMA_END()
-#endif
 #define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0)
 #if COMPUTE_DKV
 #define LSE_OF(m, n, e) (of_tile[COLUMN(n, e)] * LOG2_E - LOG2_P_SCALE)
@@ -169,21 +157,15 @@ KERNEL_BEGIN
     DECLARE_OWN_SEGMENTS(OWN_SEGMENT)
     COPY_OWN(own_at)
     COPIES_END()
-    int copied = begin, copied_head = head_begin, into = 0, into_phase = 0;
+    int copied = begin, copied_head = head_begin, into = 0, into_phase = 0, copies = 0;
     FIND_COPIED_TILE()
     UNROLL for (int a = 0; a < AHEAD; ++a) { COPY_NEXT_TILE() }
     COPIES_END()
     WAIT_FOR_COPIES_BUT(1)
     BARRIER();
-#if OWN_IN_MEMORY
-    WRITES_ARE_SEEN()
-    const uint own_x = own_at + (uint)(LOCAL_ID(0) / 128) * (D * 128);
-    const uint own_y = own_at + OWN_X_BYTES + (uint)(LOCAL_ID(0) / 128) * (DV * 128);
-#else
     uint own_x[OWN_WORDS(DP)], own_y[OWN_WORDS(DVP)];
     LOAD_OWN_WORDS(own_x, own_at, D)
     LOAD_OWN_WORDS(own_y, own_at + OWN_X_BYTES, DV)
-#endif
 
     float sums_x[SUMS(DP)];
     UNROLL for (int e = 0; e < SUMS(DP); ++e) sums_x[e] = 0.0f;
@@ -196,8 +178,12 @@ KERNEL_BEGIN
 #if AB_TYPE != 1
     int exponent = 10;  // of the warp's largest dS so far, for which 2^9 stands
 #endif
-    int stage = STAGES - 1, phase = 1;
-    bool multiplies = false;  // the dX of the tile before
+    // dS of the tile before, which stands at stage `before`. In front of the first tile it is 0, and that stage the tile's own.
+    uint words[BC / 2];
+    UNROLL for (int e = 0; e < BC / 2; ++e) words[e] = 0u;
+    int stage = STAGES - 1, phase = 1, before = 0;
+    int taken = 0;
+    WAIT_FOR_NEXT_STAGE(copies > 0)
     for (int head = head_begin; head < head_end; ++head) {
       DECODE_HEAD
 #if !COMPUTE_DKV
@@ -213,23 +199,21 @@ KERNEL_BEGIN
       int tile = begin;
       FIND_TILE(tile, same_segment)
       while (tile < last) {
-        const int before = stage;
         NEXT_STAGE(stage, phase)
-        WAIT_UNTIL_FULL(stage, phase)
+        ++taken;
         float p[SCORES], ds[SCORES];
         WGMMA_BEGIN()
-        MULTIPLY_ROWS(p, own_x, own_x, STAGE_AT(stage), D)
-        WGMMA_WAIT_BUT(1)
-        WGMMA_ARRIVED(D, sums_x)
-        if (multiplies) { RELEASE(before) }
-        multiplies = true;
-        WGMMA_BEGIN()
-        MULTIPLY_ROWS(ds, own_y, own_y, STAGE_AT(stage) + X_BYTES, DV)
+        MULTIPLY_ROWS(p, own_x, STAGE_AT(stage), D)
+#if !COMPUTE_DKV
+        MULTIPLY_WEIGHTED(sums_x, words, STAGE_AT(before), D)
+#endif
+        MULTIPLY_ROWS(ds, own_y, STAGE_AT(stage) + X_BYTES, DV)
+        COPY_NEXT_TILE()
         if (LOGITS) {
           WGMMA_WAIT_BUT(0)
           WGMMA_ARRIVED(BC, ds)
         } else {
-          WGMMA_WAIT_BUT(1)
+          WGMMA_WAIT_BUT(2 - COMPUTE_DKV)
         }
         WGMMA_ARRIVED(BC, p)
 #if COMPUTE_DKV
@@ -244,25 +228,31 @@ KERNEL_BEGIN
           }
           EXP2(p[s], MAD(p[s], factor, -(LSE_OF(m, n, e))))
         }
-        // The assembler moves no exponential past a branch, so that they stand in front of the wait.
-        WGMMA_ARRIVED(BC, p)
-        COPY_NEXT_TILE()
-        if (!LOGITS) {
-          WGMMA_WAIT_BUT(0)
-          WGMMA_ARRIVED(BC, ds)
-          FOR_EACH_SCORE(m, n, e) ds[SCORE(m, n, e)] -= DELTA_OF(m, n, e);
-        }
-        uint words[BC / 2];
+        // The assembler moves nothing past a branch: the exponentials stand in front of the wait.
 #if COMPUTE_DKV
         if (!ALL_QUERIES_SHOWN(tile)) { MASK_QUERIES(p, tile, 0.0f) }
+#else
+        if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(p, tile, 0.0f) }
+#endif
+        WGMMA_ARRIVED(BC, p)
+        WGMMA_WAIT_BUT(0)
+        WGMMA_ARRIVED(D, sums_x)
+        WGMMA_ARRIVED(BC, ds)
+#if !COMPUTE_DKV
+        if (taken > 1) { RELEASE(before) }
+#endif
+        if (!LOGITS) {
+          FOR_EACH_SCORE(m, n, e) ds[SCORE(m, n, e)] -= DELTA_OF(m, n, e);
+        }
+        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
+#if COMPUTE_DKV
         uint p_words[BC / 2];
         SPLIT_WEIGHTS(p_words, p)
         WGMMA_BEGIN()
         MULTIPLY_WEIGHTED(sums_v, p_words, STAGE_AT(stage) + X_BYTES, DV)
-#else
-        if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(p, tile, 0.0f) }
 #endif
-        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
+        // Nor these products, past this one; and the fence in it stands far behind the copies.
+        WAIT_FOR_NEXT_STAGE(copies > taken)
 #if AB_TYPE != 1
         // As in flash_attention_grad_ptx_mma.cl.
         float largest = 0.0f;
@@ -279,18 +269,25 @@ KERNEL_BEGIN
         UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= up;
 #endif
         SPLIT_WEIGHTS(words, ds)
+#if COMPUTE_DKV
         WGMMA_BEGIN()
         MULTIPLY_WEIGHTED(sums_x, words, STAGE_AT(stage), D)
-#if COMPUTE_DKV
-        WGMMA_WAIT_BUT(1)
+        WGMMA_WAIT_BUT(0)
         WGMMA_ARRIVED(DV, sums_v)
+        WGMMA_ARRIVED(D, sums_x)
+        RELEASE(stage)
 #endif
+        before = stage;
         tile += BC;
         FIND_TILE(tile, same_segment)
       }
     }
-    WGMMA_WAIT_BUT(0)
-    WGMMA_ARRIVED(D, sums_x)
+    if (!COMPUTE_DKV && taken > 0) {
+      WGMMA_BEGIN()
+      MULTIPLY_WEIGHTED(sums_x, words, STAGE_AT(before), D)
+      WGMMA_WAIT_BUT(0)
+      WGMMA_ARRIVED(D, sums_x)
+    }
     float finish[2];
     UNROLL for (int r = 0; r < 2; ++r) {
 #if AB_TYPE == 1
