@@ -27,11 +27,16 @@ std::int64_t wgmma_bytes(const AttentionTile& tile, const AttentionDims& d, std:
 constexpr std::int64_t kStages = 5, kBarrierBytes = 256;
 
 // Warpgroups and the keys of a tile, the better first: by the registers that a lane can have, 168 in workgroups of three warpgroups
-// and 255 in those of two.
+// and 255 in those of two, and by what the assembler spills.
 std::vector<AttentionTile> wgmma_tiles(const AttentionDims& d) {
+  const bool segments = d.q_segments >= 0;
+  const bool masks = segments || d.left < kernels::kUnlimited || d.prefix >= 0 || d.slopes >= 0;
   std::vector<AttentionTile> all;
-  for (const auto& [warpgroups, keys] : {std::pair(3, 64), {2, 128}, {2, 64}, {1, 64}})
-    if (d.d == 64 || (warpgroups < 3 && keys == 64)) all.push_back({warpgroups * kWarpgroupWarps, 1, keys});
+  for (const auto& [warpgroups, keys] : {std::pair(3, 64), {2, 128}, {2, 64}, {1, 64}}) {
+    if (warpgroups == 3 && (d.d > 64 || segments)) continue;
+    if (keys == 128 && (d.d > 64 || masks)) continue;
+    all.push_back({warpgroups * kWarpgroupWarps, 1, keys});
+  }
   return all;
 }
 
