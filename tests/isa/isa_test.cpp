@@ -108,7 +108,8 @@ TEST_P(Isa, KernelsCompileToWhatTheyMust) {
     const nlohmann::json& rows = inspected[variant] = nlohmann::json::parse(outcome.out);
     ASSERT_EQ(rows.size(), typed.size());
     if (const std::string found = rows[0]["driver"]; found.find(driver) == std::string::npos)
-      GTEST_SKIP() << "the bars are those of " << driver << "; found " << found << ", which asks for new ones";
+      GTEST_SKIP() << "the bars are those of " << driver << "; found " << found
+                   << ", which asks for new ones";
   }
   for (const BarRow& row : bars()) {
     if (row.family != family || row.driver != driver) continue;
@@ -152,7 +153,8 @@ TEST(Bars, AFailureIsFoundAndAKnownOneThatIsMendedToo) {
 }
 
 TEST(Bars, ACallMayNameItsVariant) {
-  const std::vector<BarRow> rows = parse_bars("sm_90 | ptxas | matmul 1x1x1 by one | k | |\nsm_90 | ptxas | matmul 1x1x1 | k | |");
+  const std::vector<BarRow> rows =
+      parse_bars("sm_90 | ptxas | matmul 1x1x1 by one | k | |\nsm_90 | ptxas | matmul 1x1x1 | k | |");
   EXPECT_EQ(rows.at(0).call, "matmul 1x1x1");
   EXPECT_EQ(rows.at(0).variant, "one");
   EXPECT_EQ(rows.at(1).variant, "");
