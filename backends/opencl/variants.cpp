@@ -10,6 +10,7 @@ using simt::Pass;
 // Each is defined beside its kernels.
 kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_vec16();
 kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_mma_grad();
+kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
 kernels::Variant flash_attention_vec16(Pass), flash_attention_vec16_bias_grad();
 
 void add_opencl_variants(kernels::Catalog& catalog) {
@@ -18,10 +19,10 @@ void add_opencl_variants(kernels::Catalog& catalog) {
                   {{"matmul",
                     {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma()}, .cpu_driver = {matmul_vec16()}}},
                    {"flash_attention",
-                    {.matrix_unit = {flash_attention_ptx_mma()},
+                    {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma()},
                      .cpu_driver = {flash_attention_vec16(Pass::forward)}}},
                    {"flash_attention_grad",
-                    {.matrix_unit = {flash_attention_ptx_mma_grad()},
+                    {.matrix_unit = {flash_attention_ptx_mma_grad(), flash_attention_ptx_wgmma_grad()},
                      .cpu_driver = {flash_attention_vec16(Pass::backward)}}},
                    {"flash_attention_bias_grad", {.cpu_driver = {flash_attention_vec16_bias_grad()}}}}));
 }

@@ -46,7 +46,11 @@ std::vector<BarRow> parse_bars(const std::string& text) {
     }
     if (cells.size() == 5) cells.emplace_back();
     if (cells.size() != 6) throw std::runtime_error(fmt::format("line {}: must have six cells", number));
-    BarRow row{number, cells[0], cells[1], cells[2], cells[3], {}, {}};
+    BarRow row{number, cells[0], cells[1], cells[2], cells[3], "", {}, {}};
+    if (const std::size_t by = row.call.rfind(" by "); by != std::string::npos) {
+      row.variant = row.call.substr(by + 4);
+      row.call.resize(by);
+    }
     std::set<std::string> names;
     for (const std::string& word : words(cells[4])) {
       row.bars.push_back(bar_of(word, number));

@@ -19,12 +19,13 @@ struct Bar {
 struct BarRow {
   int line = 0;
   std::string family, driver, call, kernel;
+  std::string variant;  // that is named instead of the chosen one; "" = none is
   std::vector<Bar> bars;
   std::set<std::string> known;  // of `what`: those that the kernel fails today
 };
 
-// Lines "FAMILY | DRIVER | CALL | KERNEL | WHAT<=LIMIT WHAT>=LIMIT ... | KNOWN ...", with '#' for comments. Throws
-// std::runtime_error that names the line.
+// Lines "FAMILY | DRIVER | CALL | KERNEL | WHAT<=LIMIT WHAT>=LIMIT ... | KNOWN ...", with '#' for comments. A call may end with
+// " by VARIANT". Throws std::runtime_error that names the line.
 std::vector<BarRow> parse_bars(const std::string& text);
 
 // What each pipeline of the kernel measures, by `what`.

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cctype>
 #include <filesystem>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "tests/isa/bars.h"
@@ -91,24 +92,29 @@ TEST_P(Isa, KernelsCompileToWhatTheyMust) {
   const auto& [family, driver] = GetParam();
   const Way way = driver.starts_with("Mesa") ? by_radv(driver, family) : by_offline_compiler(driver, family);
   if (!way.missing.empty()) GTEST_SKIP() << driver << " is not here: " << way.missing;
-  std::string arguments = "kernels --json --device " + way.device;
-  std::set<std::string> calls;
+  std::map<std::string, std::set<std::string>> calls;  // by the variant that is named
   for (const BarRow& row : bars())
-    if (row.family == family && row.driver == driver && calls.insert(row.call).second)
-      arguments += " --inspect '" + row.call + "'";
-  const Outcome outcome = meshloom(arguments, way.environment);
-  if (outcome.err.find("needs a device of this backend") != std::string::npos ||
-      outcome.err.find("must be one of those built") != std::string::npos)
-    GTEST_SKIP() << driver << " does not stand for " << family << " here: " << outcome.err;
-  ASSERT_EQ(outcome.code, 0) << outcome.err;
-  const nlohmann::json rows = nlohmann::json::parse(outcome.out);
-  ASSERT_EQ(rows.size(), calls.size());
-  if (const std::string found = rows[0]["driver"]; found.find(driver) == std::string::npos)
-    GTEST_SKIP() << "the bars are those of " << driver << "; found " << found << ", which asks for new ones";
+    if (row.family == family && row.driver == driver) calls[row.variant].insert(row.call);
+  std::map<std::string, nlohmann::json> inspected;
+  for (const auto& [variant, typed] : calls) {
+    std::string arguments = "kernels --json --device " + way.device;
+    if (!variant.empty()) arguments += " --variant " + variant;
+    for (const std::string& call : typed) arguments += " --inspect '" + call + "'";
+    const Outcome outcome = meshloom(arguments, way.environment);
+    if (outcome.err.find("needs a device of this backend") != std::string::npos ||
+        outcome.err.find("must be one of those built") != std::string::npos)
+      GTEST_SKIP() << driver << " does not stand for " << family << " here: " << outcome.err;
+    ASSERT_EQ(outcome.code, 0) << outcome.err;
+    const nlohmann::json& rows = inspected[variant] = nlohmann::json::parse(outcome.out);
+    ASSERT_EQ(rows.size(), typed.size());
+    if (const std::string found = rows[0]["driver"]; found.find(driver) == std::string::npos)
+      GTEST_SKIP() << "the bars are those of " << driver << "; found " << found
+                   << ", which asks for new ones";
+  }
   for (const BarRow& row : bars()) {
     if (row.family != family || row.driver != driver) continue;
     Measured measured;
-    for (const auto& call : rows)
+    for (const auto& call : inspected[row.variant])
       if (call["typed"] == row.call)
         for (const auto& pipeline : call["pipelines"])
           if (pipeline["kernel"] == row.kernel) {
@@ -175,6 +181,14 @@ TEST(Bars, AFailureIsFoundAndAKnownOneThatIsMendedToo) {
               ElementsAre(HasSubstr("take it off the list")));
   EXPECT_THAT(broken_bars(row, {{{"multiply", 0.5}}}), ElementsAre(HasSubstr("found nothing")));
   EXPECT_THAT(broken_bars(row, {}), ElementsAre(HasSubstr("does not dispatch it any more")));
+}
+
+TEST(Bars, ACallMayNameItsVariant) {
+  const std::vector<BarRow> rows =
+      parse_bars("sm_90 | ptxas | matmul 1x1x1 by one | k | |\nsm_90 | ptxas | matmul 1x1x1 | k | |");
+  EXPECT_EQ(rows.at(0).call, "matmul 1x1x1");
+  EXPECT_EQ(rows.at(0).variant, "one");
+  EXPECT_EQ(rows.at(1).variant, "");
 }
 
 TEST(Bars, AMalformedLineIsNamed) {
