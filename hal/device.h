@@ -64,7 +64,7 @@ struct DeviceInfo {
   Profile profile;                    // what the device runs as; its own unless run_as() was called
   // The host's processor as a device of its own, where a part of a run may have its place; nullptr = not opened.
   std::shared_ptr<const DeviceInfo> host;
-  // The results of self-tests of kernels on this device, by "op variant": "" = passed, else the problem.
+  // The results of self-tests of kernels on this device, by "op variant", or kFusedLaunches: "" = passed, else the problem.
   std::map<std::string, std::string> self_test_results;
 
   bool has(std::string_view feature) const {
@@ -153,6 +153,8 @@ class Executable {
   ExecutableSpec spec_;
 };
 
+// Of DeviceInfo::self_test_results: launches of several dispatches.
+inline constexpr const char* kFusedLaunches = "fused launches";
 constexpr std::int32_t kNoWorkgroup = 2147483647;
 constexpr std::uint32_t kFusedWords = 4;  // of ExecutableSpec::fused, for each dispatch
 

@@ -3,6 +3,7 @@
 #include "backends/opencl/device/device.h"
 #include "backends/opencl/device/drivers.h"
 #include "backends/opencl/device/enumerate.h"
+#include "backends/opencl/device/fused_probe.h"
 #include "backends/opencl/inspect/families.h"
 
 namespace meshloom::backends::opencl {
@@ -23,7 +24,10 @@ hal::BackendEntry opencl_backend() {
     if (index < 0 || index >= static_cast<int>(found.size()))
       throw hal::Error("opencl:" + std::to_string(index), "must be a device that is there",
                        found.empty() ? why_none : std::to_string(found.size()) + " devices");
-    return std::make_unique<ClDevice>(std::move(found[static_cast<std::size_t>(index)]));
+    auto device = std::make_unique<ClDevice>(std::move(found[static_cast<std::size_t>(index)]));
+    if (!device->info().is_cpu)
+      device->add_self_test_result(hal::kFusedLaunches, fused_launch_problem(*device));
+    return device;
   };
   entry.families = families();
   entry.open_family = open_family;

@@ -7,6 +7,7 @@
 #include <span>
 #include <utility>
 
+#include "hal/environment.h"
 #include "kernel_sources.h"
 #include "kernels/core/self_test_run.h"
 
@@ -83,9 +84,10 @@ Verdict examine(hal::Device& device, const Variant& variant) {
 std::vector<SelfTestFailure> SelfTest::run(hal::Device& device, const Catalog& catalog) {
   std::vector<SelfTestFailure> failures;
   if (!device.info().computes) return failures;
+  const bool experimental = hal::number_from_environment("MESHLOOM_EXPERIMENTAL_KERNELS", 0) != 0;
   for (const Contract* contract : catalog.contracts())
     for (const Variant* variant : catalog.variants(contract->name, device.info().backend)) {
-      if (!variant->needs_self_test) continue;
+      if (!variant->needs_self_test || (variant->experimental && !experimental)) continue;
       const std::string key = key_of(device.info(), *variant);
       auto known = known_.find(key);
       const bool first = known == known_.end();

@@ -17,7 +17,7 @@ struct SelfTestFailure {
 };
 
 // Runs each such variant of the device's backend on small cases of its op, in every float dtype it takes
-// itself, and notes the verdicts on the device; none where it fits no case. Verdicts are kept in memory and on disk, by device, driver
+// itself, and notes the verdicts on the device; none where it fits no case, or is experimental (Variant::experimental). Verdicts are kept in memory and on disk, by device, driver
 // and kernel sources.
 class SelfTest {
  public:

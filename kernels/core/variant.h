@@ -71,6 +71,9 @@ struct Variant {
 
   // Drivers promise more than some of them keep: taken only on devices where it has passed kernels/core/self_test.h.
   bool needs_self_test = false;
+  // No device has run it yet: its self-test runs, and it is there to be named by a rule or tried by tuning, only where the
+  // environment variable MESHLOOM_EXPERIMENTAL_KERNELS is 1.
+  bool experimental = false;
 
   const Contract* contract = nullptr;            // of the op; set by Catalog::add
   const Variant* const* cast_variant = nullptr;  // of the backend, likewise: what makes the f32 copies

@@ -10,8 +10,11 @@
 #include <filesystem>
 #include <string>
 
+#include "backends/opencl/backend.h"
 #include "backends/opencl/device/enumerate.h"
+#include "backends/opencl/device/fused_probe.h"
 #include "backends/opencl/device/status.h"
+#include "hal/wrappers/forwarding_device.h"
 #include "tests/message_of.h"
 
 namespace meshloom::backends::opencl {
@@ -36,6 +39,32 @@ TEST(OpenClStatus, OutOfResourcesWhileWaitingIsALostDevice) {
   EXPECT_THAT(message_of([] { check_work(CL_INVALID_VALUE, "opencl:0", "clFinish", "bad flag"); }),
               HasSubstr("CL_INVALID_VALUE (-30); the driver says: bad flag"));
   check_work(CL_SUCCESS, "opencl:0", "clFinish", "a hint");
+}
+
+class DoesNothing : public hal::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  void submit(hal::CommandList&) override {}
+};
+class CompilesNothingFused : public hal::ForwardingDevice {
+ public:
+  using ForwardingDevice::ForwardingDevice;
+  std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& spec) override {
+    if (spec.fused > 1) throw hal::Error(spec.kernel, "must compile", "too many arguments");
+    return ForwardingDevice::load(spec);
+  }
+};
+
+TEST(FusedLaunches, ADriverThatGetsThemWrongIsFound) {
+  std::string why_none;
+  if (enumerate_devices(why_none).empty()) GTEST_SKIP() << why_none;
+  const hal::BackendEntry backend = opencl_backend();
+  EXPECT_EQ(fused_launch_problem(*backend.open(0)), "");
+  DoesNothing idle(backend.open(0));
+  EXPECT_THAT(fused_launch_problem(idle),
+              HasSubstr("of a launch of 8 dispatches, element 0 of number 0 is -1"));
+  CompilesNothingFused narrow(backend.open(0));
+  EXPECT_THAT(fused_launch_problem(narrow), HasSubstr("too many arguments"));
 }
 
 TEST(OpenClCache, ABinaryWithoutTheKernelIsBuiltAnew) {

@@ -520,5 +520,19 @@ TEST(DiskCache, KeepsEntriesApartAndRefusesDamage) {
   fs::remove_all(folder);
 }
 
+// NVIDIA's compiler of OpenCL C 1.2 refuses them, and PoCL's does not.
+TEST(Dialect, HasNoVariadicMacros) {
+  int files = 0;
+  for (const auto& entry : std::filesystem::recursive_directory_iterator(MESHLOOM_SOURCE_DIR "/backends")) {
+    const std::string extension = entry.path().extension();
+    if (extension != ".cl" && extension != ".simt" && extension != ".inc") continue;
+    std::ifstream file(entry.path());
+    const std::string text{std::istreambuf_iterator<char>(file), {}};
+    EXPECT_THAT(text, AllOf(Not(HasSubstr("__VA_ARGS__")), Not(HasSubstr("...)")))) << entry.path();
+    ++files;
+  }
+  EXPECT_GT(files, 50);
+}
+
 }  // namespace
 }  // namespace meshloom

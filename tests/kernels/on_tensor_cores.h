@@ -32,6 +32,7 @@ class OnTensorCores : public testing::Test {
   void SetUp() override {
     // Made by hand, the instructions of a real model's attention take minutes.
     if (slow_cases()) ::setenv("MESHLOOM_WAIT_SECONDS", "0", 0);
+    ::setenv("MESHLOOM_EXPERIMENTAL_KERNELS", "1", 1);
     kernels::add_contracts(catalog_);
     register_backends(registry_, catalog_);
     variant_ = catalog_.find(op_, "opencl", name_);

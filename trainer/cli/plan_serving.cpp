@@ -76,8 +76,8 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
     fmt::print("predicted   {:.3g} s for a token alone, {:.3g} s for a step of {} tokens, with full caches\n",
                seconds(smallest), seconds(largest), largest);
     if (launches_kernels)
-      fmt::print("launches    {} of kernels for a token alone, {} for a step of {} tokens\n", launches(smallest),
-                 launches(largest), largest);
+      fmt::print("launches    {} of kernels for a token alone, {} for a step of {} tokens\n",
+                 launches(smallest), launches(largest), largest);
     fmt::print("{}", memory_text(plan, device));
     if (page_bytes > 0)
       fmt::print("cache       {} pages of {} tokens hold {} tokens, {} a token{}\n", runner.pages,

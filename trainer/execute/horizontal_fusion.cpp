@@ -54,6 +54,8 @@ std::size_t max_fused(const ExecutableSpec& spec, std::int64_t parameter_bytes) 
 }  // namespace
 
 bool fuses_dispatches(const hal::DeviceInfo& device) {
+  const auto tested = device.self_test_results.find(hal::kFusedLaunches);
+  if (tested != device.self_test_results.end() && !tested->second.empty()) return false;
   return device.limits.max_parameter_bytes > 0 &&
          hal::number_from_environment("MESHLOOM_HORIZONTAL_FUSION", device.is_cpu ? 0 : 1) != 0;
 }

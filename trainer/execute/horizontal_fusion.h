@@ -15,7 +15,7 @@
 
 namespace meshloom::trainer {
 
-// Whether launches of several dispatches are worth it: a GPU's driver of OpenCL. PoCL runs as many tokens per second with them as without.
+// Whether launches of several dispatches are worth it: a GPU's driver of OpenCL that computes rightly with them. PoCL runs as many tokens per second with them as without.
 // MESHLOOM_HORIZONTAL_FUSION decides otherwise where the device can.
 bool fuses_dispatches(const hal::DeviceInfo& device);
 

@@ -170,6 +170,11 @@ TEST_F(Fusing, LaunchesHaveRoomForTheirArguments) {
 TEST_F(Fusing, DevicesSayWhetherTheyTakeThem) {
   EXPECT_TRUE(trainer::fuses_dispatches(info()));
   EXPECT_FALSE(trainer::fuses_dispatches(hal::DeviceInfo{}));
+  hal::DeviceInfo wrong = info();
+  wrong.self_test_results[hal::kFusedLaunches] = "";
+  EXPECT_TRUE(trainer::fuses_dispatches(wrong));
+  wrong.self_test_results[hal::kFusedLaunches] = "element 0 is 1 instead of 2";
+  EXPECT_FALSE(trainer::fuses_dispatches(wrong));
   hal::DeviceInfo processor = info();
   processor.is_cpu = true;
   EXPECT_FALSE(trainer::fuses_dispatches(processor));

@@ -122,7 +122,8 @@ kernels::Variant flash_attention_ptx_wgmma() {
           .encode = encode_wgmma,
           .alternatives = wgmma_alternatives,
           .low_precision = true,
-          .needs_self_test = true};
+          .needs_self_test = true,
+          .experimental = true};
 }
 
 }  // namespace meshloom::backends::opencl

@@ -104,7 +104,8 @@ kernels::Variant flash_attention_ptx_wgmma_grad() {
           .encode = encode_wgmma_grad,
           .alternatives = wgmma_grad_alternatives,
           .low_precision = true,
-          .needs_self_test = true};
+          .needs_self_test = true,
+          .experimental = true};
 }
 
 }  // namespace meshloom::backends::opencl
