@@ -64,6 +64,16 @@ class OnTensorCores : public testing::Test {
     EXPECT_TRUE(outcome.ran) << test.name << ": " << outcome.refusal;
     for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
   }
+  // Right, or refused for this reason. Counts those that ran in ran_.
+  void expect_right_or_refused(hal::Device& device, const kernels::Case& test, std::uint64_t seed,
+                               const std::string& reason) {
+    const Outcome outcome = run(device, test, seed);
+    if (!outcome.ran) {
+      EXPECT_THAT(outcome.refusal, testing::HasSubstr(reason)) << test.name;
+    }
+    for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+    ran_ += outcome.ran;
+  }
   void expect_found(int wrong, const kernels::Case& test) const {
     const auto device = open(wrong);
     const Outcome outcome = run(*device, test, 5);
@@ -118,6 +128,7 @@ class OnTensorCores : public testing::Test {
   hal::Registry registry_;
   const kernels::Variant* variant_ = nullptr;
   std::string id_;
+  int ran_ = 0;  // calls
 };
 
 }  // namespace meshloom::tests

@@ -9,6 +9,58 @@
 namespace meshloom::backends::opencl {
 
 using kernels::AttentionDims;
+using kernels::Fit;
+
+namespace {
+
+Fit tile_fit(const AttentionTile& tile, const AttentionDims& d,
+             const std::map<std::string, std::int64_t>& with) {
+  const std::int64_t workspace = simt::extras_bytes(d, tile.rows());
+  if (std::string reason = simt::unsupported_workspace(workspace); !reason.empty())
+    return Fit::no(std::move(reason));
+  std::map<std::string, std::int64_t> params = tile.params();
+  params.insert(with.begin(), with.end());
+  return Fit::yes(std::move(params), workspace);
+}
+
+}  // namespace
+
+std::vector<Fit> forward_fits(const std::vector<AttentionTile>& tiles, const kernels::CallView& call,
+                              const std::map<std::string, std::int64_t>& with) {
+  std::vector<Fit> result;
+  const AttentionDims d = attention_dims(call);
+  for (const AttentionTile& tile : tiles)
+    if (Fit fit = tile_fit(tile, d, with); fit.ok) result.push_back(std::move(fit));
+  return result;
+}
+
+Fit forward_fit(const std::vector<AttentionTile>& tiles, const std::string& why,
+                const kernels::CallView& call, const hal::DeviceInfo& target,
+                const std::map<std::string, std::int64_t>& with) {
+  if (tiles.empty()) return Fit::no(why);
+  const AttentionDims d = attention_dims(call);
+  const auto busy = [&](const AttentionTile& tile) { return busiest_core(tile, d.b * d.h, d.s, target); };
+  return tile_fit(
+      *std::min_element(tiles.begin(), tiles.end(),
+                        [&](const AttentionTile& x, const AttentionTile& y) { return busy(x) < busy(y); }),
+      d, with);
+}
+
+void encode_forward(const kernels::EncodeArgs& args, const std::string& kernel,
+                    const std::vector<hal::Define>& defines) {
+  const AttentionDims d = attention_dims(args.call);
+  const AttentionTile tile = AttentionTile::of(args.choice.params);
+  if (simt::extras_bytes(d, tile.rows()) > 0) {
+    simt::copy_extras(args, d, 0, tile.rows());
+    args.commands.barrier();
+  }
+  simt::Launch command = over_own_rows(args, d, tile, kernel, d.h, d.s, 0, tile.rows());
+  command.defines.insert(command.defines.end(), defines.begin(), defines.end());
+  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reads(args.inputs[i]));
+  simt::bind_extras(command, args, d, tile.rows());
+  for (const hal::Binding& output : args.outputs) command.bindings.push_back(writes(output));
+  simt::launch(args, command);
+}
 
 std::string unsupported_attention(const kernels::CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported_mma(target, call.inputs[0].dtype); !reason.empty()) return reason;

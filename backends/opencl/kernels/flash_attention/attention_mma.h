@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <map>
 #include <string>
+#include <vector>
 
 #include "backends/simt/kernels/flash_attention/flash_attention_common.h"
 
@@ -36,6 +37,17 @@ std::int64_t registers_of_copies(const AttentionTile& tile, const kernels::Atten
 // How long the busiest core is at work on `length` own rows of each of so many heads of all batch rows.
 std::int64_t busiest_core(const AttentionTile& tile, std::int64_t batch_heads, std::int64_t length,
                           const hal::DeviceInfo& target);
+
+// How the forward pass runs by each of the tiles: `with` are parameters beside the tile's.
+std::vector<kernels::Fit> forward_fits(const std::vector<AttentionTile>& tiles, const kernels::CallView& call,
+                                       const std::map<std::string, std::int64_t>& with = {});
+// The same by the one of them with which the busiest core is done first; no, with `why`, where there is none.
+kernels::Fit forward_fit(const std::vector<AttentionTile>& tiles, const std::string& why,
+                         const kernels::CallView& call, const hal::DeviceInfo& target,
+                         const std::map<std::string, std::int64_t>& with = {});
+// The forward pass by the kernel with these defines beside those of all.
+void encode_forward(const kernels::EncodeArgs& args, const std::string& kernel,
+                    const std::vector<hal::Define>& defines = {});
 
 // A kernel over own rows of `heads` heads, `length` rows each, without bindings; the extras begin at byte `extras_at`. A bitmask
 // is summed up by blocks of `summary_rows` queries.

@@ -61,48 +61,18 @@ std::vector<AttentionTile> forward_tiles(const CallView& call, const hal::Device
   return all;
 }
 
-Fit fit_forward_tile(const AttentionTile& tile, const AttentionDims& d) {
-  const std::int64_t workspace = simt::extras_bytes(d, tile.rows());
-  if (std::string reason = simt::unsupported_workspace(workspace); !reason.empty())
-    return Fit::no(std::move(reason));
-  return Fit::yes(tile.params(), workspace);
-}
-
-Fit fit_forward(const CallView& call, const hal::DeviceInfo& target) {
+Fit fit_mma(const CallView& call, const hal::DeviceInfo& target) {
   std::string why;
-  const std::vector<AttentionTile> all = forward_tiles(call, target, why);
-  if (all.empty()) return Fit::no(why);
-  const AttentionDims d = attention_dims(call);
-  return fit_forward_tile(*std::min_element(all.begin(), all.end(),
-                                            [&](const AttentionTile& x, const AttentionTile& y) {
-                                              return busiest_core(x, d.b * d.h, d.s, target) <
-                                                     busiest_core(y, d.b * d.h, d.s, target);
-                                            }),
-                          d);
+  const std::vector<AttentionTile> tiles = forward_tiles(call, target, why);
+  return forward_fit(tiles, why, call, target);
 }
 
-std::vector<Fit> forward_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+std::vector<Fit> mma_alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::string why;
-  std::vector<Fit> result;
-  const AttentionDims d = attention_dims(call);
-  for (const AttentionTile& tile : forward_tiles(call, target, why))
-    if (Fit fit = fit_forward_tile(tile, d); fit.ok) result.push_back(std::move(fit));
-  return result;
+  return forward_fits(forward_tiles(call, target, why), call);
 }
 
-void encode_forward(const EncodeArgs& args) {
-  const AttentionDims d = attention_dims(args.call);
-  const AttentionTile tile = AttentionTile::of(args.choice.params);
-  if (simt::extras_bytes(d, tile.rows()) > 0) {
-    simt::copy_extras(args, d, 0, tile.rows());
-    args.commands.barrier();
-  }
-  simt::Launch command = over_own_rows(args, d, tile, "flash_attention_ptx_mma", d.h, d.s, 0, tile.rows());
-  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reads(args.inputs[i]));
-  simt::bind_extras(command, args, d, tile.rows());
-  for (const hal::Binding& output : args.outputs) command.bindings.push_back(writes(output));
-  simt::launch(args, command);
-}
+void encode_mma(const EncodeArgs& args) { encode_forward(args, "flash_attention_ptx_mma"); }
 
 }  // namespace
 
@@ -113,9 +83,9 @@ kernels::Variant flash_attention_ptx_mma() {
       .about =
           "16-bit floats on NVIDIA's tensor cores, by PTX that its OpenCL compiler takes: a warp owns rows, "
           "keys are streamed past, probabilities in two parts",
-      .fit = fit_forward,
-      .encode = encode_forward,
-      .alternatives = forward_alternatives,
+      .fit = fit_mma,
+      .encode = encode_mma,
+      .alternatives = mma_alternatives,
       .low_precision = true,
       .needs_self_test = true};
 }

@@ -49,15 +49,6 @@ std::string unsupported_wgmma_attention(const CallView& call, const hal::DeviceI
          std::to_string(d.d) + " and " + std::to_string(d.dv);
 }
 
-Fit fit_wgmma_tile(const AttentionTile& tile, const AttentionDims& d) {
-  const std::int64_t workspace = simt::extras_bytes(d, tile.rows());
-  if (std::string reason = simt::unsupported_workspace(workspace); !reason.empty())
-    return Fit::no(std::move(reason));
-  auto params = tile.params();
-  params["stages"] = kStages;
-  return Fit::yes(std::move(params), workspace);
-}
-
 std::vector<AttentionTile> fitting_wgmma_tiles(const CallView& call, const hal::DeviceInfo& target,
                                                std::string& why) {
   std::vector<AttentionTile> all;
@@ -73,39 +64,18 @@ std::vector<AttentionTile> fitting_wgmma_tiles(const CallView& call, const hal::
 
 Fit fit_wgmma(const CallView& call, const hal::DeviceInfo& target) {
   std::string why;
-  const std::vector<AttentionTile> all = fitting_wgmma_tiles(call, target, why);
-  if (all.empty()) return Fit::no(why);
-  const AttentionDims d = attention_dims(call);
-  return fit_wgmma_tile(*std::min_element(all.begin(), all.end(),
-                                          [&](const AttentionTile& x, const AttentionTile& y) {
-                                            return busiest_core(x, d.b * d.h, d.s, target) <
-                                                   busiest_core(y, d.b * d.h, d.s, target);
-                                          }),
-                        d);
+  const std::vector<AttentionTile> tiles = fitting_wgmma_tiles(call, target, why);
+  return forward_fit(tiles, why, call, target, {{"stages", kStages}});
 }
 
 std::vector<Fit> wgmma_alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::string why;
-  std::vector<Fit> result;
-  const AttentionDims d = attention_dims(call);
-  for (const AttentionTile& tile : fitting_wgmma_tiles(call, target, why))
-    if (Fit one = fit_wgmma_tile(tile, d); one.ok) result.push_back(std::move(one));
-  return result;
+  return forward_fits(fitting_wgmma_tiles(call, target, why), call, {{"stages", kStages}});
 }
 
 void encode_wgmma(const EncodeArgs& args) {
-  const AttentionDims d = attention_dims(args.call);
-  const AttentionTile tile = AttentionTile::of(args.choice.params);
-  if (simt::extras_bytes(d, tile.rows()) > 0) {
-    simt::copy_extras(args, d, 0, tile.rows());
-    args.commands.barrier();
-  }
-  simt::Launch command = over_own_rows(args, d, tile, "flash_attention_ptx_wgmma", d.h, d.s, 0, tile.rows());
-  command.defines.push_back(simt::define("STAGES", args.choice.params.at("stages")));
-  for (std::size_t i = 0; i < 3; ++i) command.bindings.push_back(reads(args.inputs[i]));
-  simt::bind_extras(command, args, d, tile.rows());
-  for (const hal::Binding& output : args.outputs) command.bindings.push_back(writes(output));
-  simt::launch(args, command);
+  encode_forward(args, "flash_attention_ptx_wgmma",
+                 {simt::define("STAGES", args.choice.params.at("stages"))});
 }
 
 }  // namespace
