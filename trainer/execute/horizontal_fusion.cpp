@@ -42,12 +42,17 @@ std::uint32_t product(const std::array<std::uint32_t, 3>& groups) {
   return groups[0] * groups[1] * groups[2];
 }
 
+constexpr std::size_t kMaxArguments = 255;  // of a kernel: OpenCL 3.0, section 5.9
+
 // The largest number of dispatches of the kernel whose arguments a launch has room for.
 std::size_t max_fused(const ExecutableSpec& spec, std::int64_t parameter_bytes) {
   const std::int64_t each = kBytesPerBinding * static_cast<std::int64_t>(spec.bindings.size()) +
                             4 * static_cast<std::int64_t>(spec.constant_words + hal::kFusedWords);
+  const std::size_t arguments = 2 * spec.bindings.size() + spec.constant_words + hal::kFusedWords;
   for (std::size_t count = kMaxFused; count > 1; count /= 2)
-    if (static_cast<std::int64_t>(count) * each + kGridBytes <= parameter_bytes) return count;
+    if (static_cast<std::int64_t>(count) * each + kGridBytes <= parameter_bytes &&
+        count * arguments + 2 <= kMaxArguments)
+      return count;
   return 1;
 }
 

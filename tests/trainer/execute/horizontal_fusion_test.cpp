@@ -167,6 +167,15 @@ TEST_F(Fusing, LaunchesHaveRoomForTheirArguments) {
   EXPECT_THAT(into_.text, ElementsAre("add*2 2", "add*2 2"));
 }
 
+// OpenCL's kernels have at most 255.
+TEST_F(Fusing, LaunchesHaveNotTooManyArguments) {
+  const hal::ExecutableSpec spec{"add", {}, {64, 1, 1}, std::vector<Access>(8, Access::read), 13};
+  for (int i = 0; i < 8; ++i)
+    fusion_.dispatch(fusion_.device().load(spec), {1, 1, 1},
+                     std::vector<Binding>(8, bytes(20 * i, Access::read)), std::vector<hal::Word>(13), "add");
+  EXPECT_THAT(launches(), ElementsAre("add*4 4", "add*4 4"));
+}
+
 TEST_F(Fusing, DevicesSayWhetherTheyTakeThem) {
   EXPECT_TRUE(trainer::fuses_dispatches(info()));
   EXPECT_FALSE(trainer::fuses_dispatches(hal::DeviceInfo{}));
