@@ -25,6 +25,12 @@ inline bool same_place(const Binding& a, const Binding& b) {
   return a.buffer == b.buffer && a.offset == b.offset;
 }
 
+// Whether both have bytes in common that one of them writes.
+inline bool conflict(const Binding& a, const Binding& b) {
+  return a.buffer == b.buffer && (a.access != Access::read || b.access != Access::read) &&
+         a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
+}
+
 // Bytes [offset, offset + bytes) of the binding.
 inline Binding slice(Binding binding, std::int64_t offset, std::int64_t bytes) {
   binding.offset += offset;

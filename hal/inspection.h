@@ -18,6 +18,12 @@ inline std::int64_t invocations(const std::array<std::uint32_t, 3>& workgroup) {
   return std::int64_t{1} * workgroup[0] * workgroup[1] * workgroup[2];
 }
 
+// Of a dispatch of so many workgroups.
+inline double invocations(const std::array<std::uint32_t, 3>& workgroup,
+                          const std::array<std::uint32_t, 3>& groups) {
+  return static_cast<double>(invocations(workgroup)) * groups[0] * groups[1] * groups[2];
+}
+
 // A number of the driver, in its own words.
 struct DriverStatistic {
   std::string name, about;

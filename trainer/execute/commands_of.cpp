@@ -4,6 +4,7 @@
 #include <memory>
 #include <utility>
 
+#include "hal/inspection.h"
 #include "trainer/execute/lower.h"
 #include "trainer/execute/planned_device.h"
 
@@ -17,11 +18,9 @@ class PlannedList : public hal::CommandList {
   void dispatch(const std::shared_ptr<hal::Executable>& executable, std::array<std::uint32_t, 3> groups,
                 std::span<const hal::Binding>, std::span<const hal::Word>,
                 const std::string& label) override {
-    double invocations = 1;
-    for (const std::uint32_t count : groups) invocations *= count;
-    for (const std::uint32_t count : executable->spec().workgroup) invocations *= count;
     ++into_.launches;
-    add(invocations, *std::max_element(groups.begin(), groups.end()), label);
+    add(hal::invocations(executable->spec().workgroup, groups),
+        *std::max_element(groups.begin(), groups.end()), label);
   }
   void copy(const hal::Binding& from, const hal::Binding&, const std::string& label) override {
     add(static_cast<double>(from.bytes) / hal::kBytesPerInvocation, 1, label);

@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "hal/binding.h"
 #include "hal/environment.h"
+#include "hal/fused_launch.h"
 #include "hal/inspection.h"
 
 namespace meshloom::trainer {
@@ -19,30 +21,14 @@ constexpr double kSmallInvocations =
     1 << 20;  // beyond them a dispatch runs for much longer than a launch takes
 constexpr std::int64_t kBytesPerBinding = 16;  // a pointer and an offset
 constexpr std::int64_t kGridBytes = 3 * 16;    // of the launch, with what aligns it
-
-bool conflict(const Binding& a, const Binding& b) {
-  return a.buffer == b.buffer && (a.access != hal::Access::read || b.access != hal::Access::read) &&
-         a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
+constexpr std::size_t kMaxArguments = 255;     // of a kernel: OpenCL 3.0, section 5.9
 
 bool conflict(const std::vector<Binding>& a, const std::vector<Binding>& b) {
   for (const Binding& x : a)
     for (const Binding& y : b)
-      if (conflict(x, y)) return true;
+      if (hal::conflict(x, y)) return true;
   return false;
 }
-
-double invocations_of(const ExecutableSpec& spec, const std::array<std::uint32_t, 3>& groups) {
-  double count = static_cast<double>(hal::invocations(spec.workgroup));
-  for (const std::uint32_t groups_along : groups) count *= groups_along;
-  return count;
-}
-
-std::uint32_t product(const std::array<std::uint32_t, 3>& groups) {
-  return groups[0] * groups[1] * groups[2];
-}
-
-constexpr std::size_t kMaxArguments = 255;  // of a kernel: OpenCL 3.0, section 5.9
 
 // The largest number of dispatches of the kernel whose arguments a launch has room for.
 std::size_t max_fused(const ExecutableSpec& spec, std::int64_t parameter_bytes) {
@@ -65,15 +51,6 @@ bool fuses_dispatches(const hal::DeviceInfo& device) {
          hal::number_from_environment("MESHLOOM_HORIZONTAL_FUSION", device.is_cpu ? 0 : 1) != 0;
 }
 
-ExecutableSpec fused_spec(const ExecutableSpec& one, std::uint32_t count) {
-  ExecutableSpec spec = one;
-  spec.fused = count;
-  spec.constant_words = count * (one.constant_words + hal::kFusedWords);
-  for (std::uint32_t i = 1; i < count; ++i)
-    spec.bindings.insert(spec.bindings.end(), one.bindings.begin(), one.bindings.end());
-  return spec;
-}
-
 HorizontalFusion::HorizontalFusion(hal::Device& device, hal::CommandList& into)
     : real_(device), planned_(device.info()), into_(into) {}
 
@@ -86,13 +63,14 @@ void HorizontalFusion::add(std::string label, double weight, std::vector<Binding
 void HorizontalFusion::dispatch(const std::shared_ptr<hal::Executable>& executable,
                                 std::array<std::uint32_t, 3> groups, std::span<const Binding> bindings,
                                 std::span<const hal::Word> constants, const std::string& label) {
-  const double count = invocations_of(executable->spec(), groups);
+  const ExecutableSpec& spec = executable->spec();
+  const double count = hal::invocations(spec.workgroup, groups);
+  const bool is_small = count <= kSmallInvocations;
   add(label, count, {bindings.begin(), bindings.end()},
       Dispatch{executable,
                groups,
                {constants.begin(), constants.end()},
-               count <= kSmallInvocations &&
-                   max_fused(executable->spec(), real_.info().limits.max_parameter_bytes) > 1});
+               is_small ? max_fused(spec, real_.info().limits.max_parameter_bytes) : 1});
 }
 
 void HorizontalFusion::copy(const Binding& from, const Binding& to, const std::string& label) {
@@ -122,14 +100,13 @@ bool HorizontalFusion::is_fence(const Command& command) {
   return std::holds_alternative<HostCall>(command.what) || std::holds_alternative<Mark>(command.what);
 }
 
-const HorizontalFusion::Dispatch* HorizontalFusion::small(std::size_t command) const {
+const HorizontalFusion::Dispatch* HorizontalFusion::sharing(std::size_t command) const {
   const auto* dispatch = std::get_if<Dispatch>(&commands_[command].what);
-  return dispatch && dispatch->is_small ? dispatch : nullptr;
+  return dispatch && dispatch->max_fused > 1 ? dispatch : nullptr;
 }
 
 std::size_t HorizontalFusion::room(const Launch& launch) const {
-  return max_fused(small(launch.front())->executable->spec(), real_.info().limits.max_parameter_bytes) -
-         launch.size();
+  return sharing(launch.front())->max_fused - launch.size();
 }
 
 void HorizontalFusion::add_later(Launch& launch, std::size_t next) const {
@@ -137,8 +114,8 @@ void HorizontalFusion::add_later(Launch& launch, std::size_t next) const {
   for (std::size_t i = next; i < end && room(launch) > 0; ++i) {
     const Command& command = commands_[i];
     if (is_fence(command)) break;
-    const Dispatch* dispatch = small(i);
-    if (ran_[i] || !dispatch || dispatch->executable != small(launch.front())->executable) continue;
+    const Dispatch* dispatch = sharing(i);
+    if (ran_[i] || !dispatch || dispatch->executable != sharing(launch.front())->executable) continue;
     bool independent = true;
     for (std::size_t k = next; k < i && independent; ++k)
       independent = ran_[k] || !conflict(commands_[k].bindings, command.bindings);
@@ -153,7 +130,7 @@ void HorizontalFusion::add_later(Launch& launch, std::size_t next) const {
 }
 
 void HorizontalFusion::run(Launch launch, std::size_t next) {
-  if (small(launch.front())) add_later(launch, next);
+  if (sharing(launch.front())) add_later(launch, next);
   for (const std::size_t i : launch) ran_[i] = 1;
   record(launch);
 }
@@ -186,13 +163,13 @@ void HorizontalFusion::finish() {
       at = waiting_.erase(at);
       run(std::move(launch), next);
     }
-    const Dispatch* dispatch = small(next);
+    const Dispatch* dispatch = sharing(next);
     if (!dispatch) {
       run({next}, next);
       continue;
     }
     const auto beside = std::find_if(waiting_.begin(), waiting_.end(), [&](const Launch& launch) {
-      return small(launch.front())->executable == dispatch->executable;
+      return sharing(launch.front())->executable == dispatch->executable;
     });
     if (beside == waiting_.end()) {
       waiting_.push_back({next});
@@ -238,23 +215,14 @@ void HorizontalFusion::record_fused(const Launch& launch) {
   const ExecutableSpec& one = std::get<Dispatch>(first.what).executable->spec();
   std::uint32_t count = 2;
   while (count < launch.size()) count *= 2;
-  std::vector<Binding> bindings;
-  std::vector<hal::Word> constants;
-  std::uint32_t groups = 0;
-  for (std::size_t i = 0; i < count; ++i) {
-    const bool exists = i < launch.size();
-    // One without workgroups has the arguments of the first.
-    const Command& command = exists ? commands_[launch[i]] : first;
-    const auto& dispatch = std::get<Dispatch>(command.what);
-    bindings.insert(bindings.end(), command.bindings.begin(), command.bindings.end());
-    constants.insert(constants.end(), dispatch.constants.begin(), dispatch.constants.end());
-    constants.push_back(
-        hal::word(std::int64_t{exists ? static_cast<std::int32_t>(groups) : hal::kNoWorkgroup}));
-    for (const std::uint32_t along : dispatch.groups) constants.push_back(hal::word(std::int64_t{along}));
-    if (exists) groups += product(dispatch.groups);
+  hal::FusedLaunch fused(one, count);
+  for (const std::size_t i : launch) {
+    const auto& dispatch = std::get<Dispatch>(commands_[i].what);
+    fused.add(dispatch.groups, commands_[i].bindings, dispatch.constants);
   }
-  into_.dispatch(real_.load(fused_spec(one, count)), {groups, 1, 1}, bindings, constants,
-                 first.label + " and " + std::to_string(launch.size() - 1) + " more");
+  for (std::size_t i = launch.size(); i < count; ++i)
+    fused.add({0, 0, 0}, first.bindings, std::get<Dispatch>(first.what).constants);
+  fused.record(real_, into_, first.label + " and " + std::to_string(launch.size() - 1) + " more");
 }
 
 }  // namespace meshloom::trainer

@@ -19,9 +19,6 @@ namespace meshloom::trainer {
 // MESHLOOM_HORIZONTAL_FUSION decides otherwise where the device can.
 bool fuses_dispatches(const hal::DeviceInfo& device);
 
-// The kernel `one`, for launches of `count` dispatches: 2, 4 or 8.
-hal::ExecutableSpec fused_spec(const hal::ExecutableSpec& one, std::uint32_t count);
-
 // Takes commands in their order, and finish() records them in `into`, which stays open. Of two commands of which one writes what the
 // other touches, the first stays the first; other dispatches may come later, up to the first command that waits for one of those that
 // share the launch, or earlier, to fill it. None passes a mark or a call of the host. Kernels are loaded by finish(), those of `device()` when they are recorded are only noted.
@@ -49,7 +46,7 @@ class HorizontalFusion : public hal::CommandList {
     std::shared_ptr<hal::Executable> executable;
     std::array<std::uint32_t, 3> groups;
     std::vector<hal::Word> constants;
-    bool is_small = false;  // so that it shares launches
+    std::size_t max_fused = 1;  // dispatches of its kernel that a launch may run; 1 = it runs alone
   };
   struct Copy {};
   struct Fill {
@@ -70,7 +67,7 @@ class HorizontalFusion : public hal::CommandList {
   // Dispatches of one kernel that wait for others of it. None of those that wait depends on another.
   using Launch = std::vector<std::size_t>;
   static bool is_fence(const Command& command);
-  const Dispatch* small(std::size_t command) const;  // nullptr where it shares no launch
+  const Dispatch* sharing(std::size_t command) const;  // nullptr where it shares no launch
   std::size_t room(const Launch& launch) const;
   // Adds later dispatches of the kernel, from command `next` on, that depend on none that has not run.
   void add_later(Launch& launch, std::size_t next) const;

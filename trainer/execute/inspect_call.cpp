@@ -5,11 +5,11 @@
 #include <utility>
 
 #include "hal/error.h"
+#include "hal/fused_launch.h"
 #include "hal/suggest.h"
 #include "kernels/program/call_text.h"
 #include "trainer/compose/passes/select.h"
 #include "trainer/execute/commands_of.h"
-#include "trainer/execute/horizontal_fusion.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -27,7 +27,7 @@ class InspectingList final : public hal::CommandList {
       std::vector<hal::Binding> all;
       for (std::uint32_t i = 0; i < fused_; ++i) all.insert(all.end(), bindings.begin(), bindings.end());
       const std::array<std::uint32_t, 3> along_x{fused_ * groups[0] * groups[1] * groups[2], 1, 1};
-      return dispatch(device_.load(fused_spec(executable->spec(), fused_)), along_x, all, {}, label);
+      return dispatch(device_.load(hal::fused_spec(executable->spec(), fused_)), along_x, all, {}, label);
     }
     const auto* inspectable = dynamic_cast<const hal::InspectableExecutable*>(executable.get());
     if (!inspectable)

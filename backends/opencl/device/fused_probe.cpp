@@ -4,6 +4,8 @@
 #include <memory>
 #include <vector>
 
+#include "hal/fused_launch.h"
+
 namespace meshloom::backends::opencl {
 namespace {
 
@@ -14,36 +16,28 @@ std::string problem_of(hal::Device& device, std::uint32_t count) {
   const auto elements = [](std::uint32_t d) { return std::int64_t{50} * (d + 1); };
   const hal::ExecutableSpec one{
       "fill_pattern", {}, {kWorkgroup, 1, 1}, {hal::Access::read, hal::Access::write}, 3};
-  hal::ExecutableSpec spec = one;
-  spec.fused = count;
-  spec.constant_words = count * (one.constant_words + hal::kFusedWords);
-  spec.bindings.clear();
+  hal::FusedLaunch launch(one, count);
   std::vector<float> in(static_cast<std::size_t>(elements(count)));
   for (std::size_t i = 0; i < in.size(); ++i) in[i] = static_cast<float>(i);
   const auto source = device.allocate(static_cast<std::int64_t>(4 * in.size()), "fused launch, source");
   device.write(*source, 0, std::as_bytes(std::span(in)));
   std::vector<std::unique_ptr<hal::Buffer>> results;
-  std::vector<hal::Binding> bindings;
-  std::vector<hal::Word> constants;
-  std::uint32_t groups = 0;
   for (std::uint32_t d = 0; d < count; ++d) {
     const std::vector<float> nothing(static_cast<std::size_t>(elements(d)), -1.0f);
     results.push_back(device.allocate(4 * elements(d), "fused launch, result"));
     device.write(*results.back(), 0, std::as_bytes(std::span(nothing)));
-    spec.bindings.insert(spec.bindings.end(), one.bindings.begin(), one.bindings.end());
-    bindings.push_back({source.get(), 0, 4 * elements(d), hal::Access::read});
-    bindings.push_back({results.back().get(), 0, 4 * elements(d), hal::Access::write});
-    const bool runs = d + 1 < count;
-    const auto own = static_cast<std::uint32_t>((elements(d) + kPerGroup - 1) / kPerGroup);
-    for (const hal::Word word :
-         {hal::word(elements(d)), hal::word(static_cast<float>(d + 1)), hal::word(static_cast<float>(d)),
-          hal::word(std::int64_t{runs ? static_cast<std::int32_t>(groups) : hal::kNoWorkgroup}),
-          hal::word(std::int64_t{own}), hal::word(std::int64_t{1}), hal::word(std::int64_t{1})})
-      constants.push_back(word);
-    if (runs) groups += own;
+    const std::vector<hal::Binding> bindings{{source.get(), 0, 4 * elements(d), hal::Access::read},
+                                             {results.back().get(), 0, 4 * elements(d), hal::Access::write}};
+    const std::vector<hal::Word> constants{hal::word(elements(d)), hal::word(static_cast<float>(d + 1)),
+                                           hal::word(static_cast<float>(d))};
+    const auto groups = static_cast<std::uint32_t>((elements(d) + kPerGroup - 1) / kPerGroup);
+    if (d + 1 < count)
+      launch.add({groups, 1, 1}, bindings, constants);
+    else
+      launch.add({0, 0, 0}, bindings, constants);
   }
   const auto list = device.record("fused launch");
-  list->dispatch(device.load(spec), {groups, 1, 1}, bindings, constants, "fused launch");
+  launch.record(device, *list, "fused launch");
   list->finish();
   device.submit(*list);
   device.wait();

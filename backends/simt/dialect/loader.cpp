@@ -38,11 +38,11 @@ unsigned access_code(std::span<const hal::Access> bindings) {
 }
 
 // One of the dispatches that a launch of the kernel runs.
-struct One {
+struct SingleDispatch {
   std::span<const hal::Access> bindings;
   std::uint32_t constants;
 };
-One one_of(const hal::ExecutableSpec& spec, const std::string& where) {
+SingleDispatch single_dispatch(const hal::ExecutableSpec& spec, const std::string& where) {
   const std::uint32_t count = spec.fused;
   if (count != 1 && count != 2 && count != 4 && count != 8)
     throw hal::Error(where, "a launch runs 1, 2, 4 or 8 dispatches", std::to_string(count));
@@ -110,7 +110,7 @@ std::string source_of(const hal::ExecutableSpec& spec, Language language,
   if (!is_identifier(spec.kernel)) throw hal::Error(where, "a kernel's name is an identifier");
   if (spec.fused > 1 && !opencl)
     throw hal::Error(where, "several dispatches run as one in OpenCL C only", std::to_string(spec.fused));
-  const One one = one_of(spec, where);
+  const SingleDispatch one = single_dispatch(spec, where);
   if (one.bindings.empty() || one.bindings.size() > 8)
     throw hal::Error(where, "a kernel has 1 to 8 bindings", std::to_string(one.bindings.size()));
   if (one.constants > 16)

@@ -3,12 +3,10 @@
 #include <cstddef>
 #include <string>
 
+#include "hal/binding.h"
+
 namespace meshloom::backends::simt {
 namespace {
-
-bool overlap(const hal::Binding& a, const hal::Binding& b) {
-  return a.buffer == b.buffer && a.offset < b.offset + b.bytes && b.offset < a.offset + a.bytes;
-}
 
 std::string name_of(std::size_t binding) { return "ALIASED_" + std::to_string(binding); }
 
@@ -18,9 +16,7 @@ std::uint32_t aliased_bindings(std::span<const hal::Binding> bindings) {
   std::uint32_t aliased = 0;
   for (std::size_t i = 0; i < bindings.size(); ++i)
     for (std::size_t j = i + 1; j < bindings.size(); ++j)
-      if (overlap(bindings[i], bindings[j]) &&
-          (bindings[i].access != hal::Access::read || bindings[j].access != hal::Access::read))
-        aliased |= 1u << i | 1u << j;
+      if (hal::conflict(bindings[i], bindings[j])) aliased |= 1u << i | 1u << j;
   return aliased;
 }
 

@@ -4,18 +4,7 @@
 //   P = exp(logit(scale X X'^T) - lse),  dS = P (Y Y'^T - delta) softcap_grad,  dX = scale dS X',  dV = P dO
 // `extras` begins with delta. There is room for two tiles of streamed rows: while one is multiplied the next is on its way.
 // Source: Dao, FlashAttention-2 (2023), algorithm 2.
-#if COMPUTE_DKV
-#define OUTPUTS(X) X(6, W, uint16_t, dk) X(7, W, uint16_t, dv)
-#else
-#define OUTPUTS(X) X(6, W, uint16_t, dq)
-#endif
-#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, uint16_t, dout) \
-  LOGIT_BINDING(X) X(5, R, int, extras) OUTPUTS(X)
-// blocks: of own rows per head (COMPUTE_DKV 1: per key head)
-#define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
-  X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
-#define SEGMENTS_SHOWN (!HAS_SEGMENTS || same_segment)
-#include "attention_mma.inc"
+#include "attention_grad_mma.inc"
 #define Y_AT (BC * STRIDE(DP))  // of a tile, behind its rows of X'
 #define SCALARS_AT (Y_AT + BC * STRIDE(DVP))  // lse and delta of streamed queries
 #define TILE_WORDS (SCALARS_AT + COMPUTE_DKV * BC / 2)
@@ -28,20 +17,12 @@
 #define COPY_TILE(at, from)                                                               \
   COPY_ROWS(at, BC, q, base_x, from, s_len, DP, D, heads * D)                             \
   COPY_ROWS((at) + Y_AT, BC, dout, base_y, from, s_len, DVP, DV, heads * DV)
-#define OWN_SEGMENT KEY_SEGMENT
-#define FIND_TILE(tile, same)     \
-  SKIP_QUERY_TILES(tile, last)    \
-  SKIP_SEGMENTS(tile, last, QUERY_SEGMENT, same)
 #else
 #define COPY_OWN_X(at) COPY_ROWS(at, OWN_ROWS, q, base_own_x, first, s_len, DP, D, heads * D)
 #define COPY_OWN_Y(at) COPY_ROWS(at, OWN_ROWS, dout, base_own_y, first, s_len, DVP, DV, heads * DV)
 #define COPY_TILE(at, from)                                                               \
   COPY_ROWS(at, BC, k, base_x, from, t_len, DP, D, kv_heads * D)                          \
   COPY_ROWS((at) + Y_AT, BC, v, base_y, from, t_len, DVP, DV, kv_heads * DV)
-#define OWN_SEGMENT QUERY_SEGMENT
-#define FIND_TILE(tile, same)     \
-  SKIP_KEYS(tile, last)           \
-  SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
 #endif
 // The tile's lse, in units of log2 and less the scale of probabilities, and delta come through registers. Where there are more
 // invocations than numbers, several carry the same.
@@ -56,36 +37,16 @@
   UNROLL for (int mesh_e = 0; mesh_e < SCALARS; ++mesh_e)                                 \
     ((__local float *)(memory + (at) + SCALARS_AT))[SCALAR_OF(mesh_e)] =                  \
         SCALAR_OF(mesh_e) < BC ? next_scalars[mesh_e] * LOG2_E - LOG2_P_SCALE : next_scalars[mesh_e];
-#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0)
 
 KERNEL_BEGIN
   const int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
   if (item < items) {
     DECLARE_LANE
-    const float scale_log2 = scale * LOG2_E;
-    const float factor = LOGITS ? 1.0f : scale_log2;
+    DECLARE_ITEM
 #if COMPUTE_DKV
-    const int first = item % blocks * OWN_ROWS;
-    const int count = IMIN(OWN_ROWS, t_len - first);
-    const int group = item / blocks % kv_heads;
-    const int batch = item / blocks / kv_heads;
-    const int head_begin = group * (heads / kv_heads);
-    const int head_end = head_begin + heads / kv_heads;
-    DECODE_EXTRAS(items / blocks / kv_heads, batch)
-    const int begin = prefix > first ? 0 : IMAX(first - offset - right, 0);
-    const int last = prefix > first ? s_len : IMIN(first + count - offset + left, s_len);
     const int base_own_x = (batch * t_len * kv_heads + group) * D;
     const int base_own_y = (batch * t_len * kv_heads + group) * DV;
 #else
-    // Under a causal mask the last rows take longest: they begin first.
-    const int first = (blocks - 1 - item % blocks) * OWN_ROWS;
-    const int count = IMIN(OWN_ROWS, s_len - first);
-    const int head_begin = item / blocks % heads;
-    const int head_end = head_begin + 1;
-    const int batch = item / blocks / heads;
-    const int group = head_begin / (heads / kv_heads);
-    DECODE_EXTRAS(items / blocks / heads, batch)
-    DECLARE_SHOWN_KEYS
     const int base_own_x = (batch * s_len * heads + head_begin) * D;
     const int base_own_y = (batch * s_len * heads + head_begin) * DV;
 #endif
@@ -121,9 +82,7 @@ KERNEL_BEGIN
     int segment[2 * ROW_MATRICES];
     UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r)
       segment[r] = HAS_SEGMENTS ? OWN_SEGMENT(first + OWN_ROW(r / 2, r % 2 * 2)) : 0;
-#if AB_TYPE != 1
-    int exponent = 10;  // of the warp's largest dS so far, for which 2^9 stands
-#endif
+    DECLARE_EXPONENT
     int at = 0;
     for (int head = head_begin; head < head_end; ++head) {
       const int scalars = (batch * heads + head) * s_len;
@@ -179,13 +138,9 @@ KERNEL_BEGIN
 #if COMPUTE_DKV
           const float of_lse = of_tile[COLUMN(n, e)];
           const float of_delta = of_tile[BC + COLUMN(n, e)];
-#define QUERY_OF(m, n, e) tile + COLUMN(n, e)
-#define KEY_OF(m, n, e) first + OWN_ROW(m, e)
 #else
           const float of_lse = row_lse[m * 2 + e / 2];
           const float of_delta = row_delta[m * 2 + e / 2];
-#define QUERY_OF(m, n, e) first + OWN_ROW(m, e)
-#define KEY_OF(m, n, e) tile + COLUMN(n, e)
 #endif
           ds[s] -= of_delta;
           if (LOGITS) {
@@ -209,22 +164,7 @@ KERNEL_BEGIN
         if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(p, tile, 0.0f) }
         UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= p[e];
 #endif
-#if AB_TYPE != 1
-        // dS is scaled by a power of two into the range where f16 is normal, for the low parts too: by the largest so far, to whose
-        // scale the sums are brought when there is a larger one.
-        float largest = 0.0f;
-        UNROLL for (int e = 0; e < SCORES; ++e) largest = FMAX(largest, FABS(ds[e]));
-        int largest_bits;
-        WARP_MAX(largest_bits, (int)BITS_OF(largest))
-        const int next_exponent = IMIN(largest_bits >> 23, 253);
-        if (next_exponent > exponent) {
-          const float shrink = FLOAT_OF_BITS((uint)IMAX(127 + exponent - next_exponent, 0) << 23);
-          UNROLL for (int e = 0; e < SUMS(DP); ++e) sums_x[e] *= shrink;
-          exponent = next_exponent;
-        }
-        const float up = FLOAT_OF_BITS((uint)(263 - exponent) << 23);
-        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= up;
-#endif
+        SCALE_SCORE_GRADIENTS(ds, sums_x)
         ADD_WEIGHTED(sums_x, ds, at, DP)
         tile = next_tile;
         same_segment = next_same_segment;
@@ -235,11 +175,7 @@ KERNEL_BEGIN
       }
     }
     float finish[2 * ROW_MATRICES];
-#if AB_TYPE == 1
-    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = scale;
-#else
-    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = scale / P_SCALE * FLOAT_OF_BITS((uint)(exponent - 9) << 23);
-#endif
+    UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = FACTOR_OF_SUMS;
 #if COMPUTE_DKV
     WRITE_SUMS(sums_x, dk, DP, D, t_len, kv_heads, group, finish)
     UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) finish[r] = 1.0f / P_SCALE;

@@ -8,18 +8,7 @@
 // for that dK and dV leave no registers.
 // `extras` begins with delta.
 // Source: Dao, FlashAttention-2 (2023), algorithm 2.
-#if COMPUTE_DKV
-#define OUTPUTS(X) X(6, W, uint16_t, dk) X(7, W, uint16_t, dv)
-#else
-#define OUTPUTS(X) X(6, W, uint16_t, dq)
-#endif
-#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, uint16_t, dout) \
-  LOGIT_BINDING(X) X(5, R, int, extras) OUTPUTS(X)
-// blocks: of own rows per head (COMPUTE_DKV 1: per key head)
-#define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
-  X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
-#define SEGMENTS_SHOWN (!HAS_SEGMENTS || same_segment)
-#include "attention_mma.inc"
+#include "attention_grad_mma.inc"
 #include "wgmma.inc"
 #include "attention_wgmma.inc"
 // Own rows stand in front of the tiles, in blocks as theirs, and sums at the end.
@@ -57,10 +46,6 @@
     if (mesh_i < BC) { COPY_NUMBER_ASYNC(numbers, numbers_at + 4u * (uint)((stage) * NUMBERS + mesh_i), LSE_FROM + mesh_from) } \
     else { COPY_NUMBER_ASYNC(numbers, numbers_at + 4u * (uint)((stage) * NUMBERS + mesh_i), extras + mesh_from) } \
   }
-#define OWN_SEGMENT KEY_SEGMENT
-#define FIND_TILE(tile, same)     \
-  SKIP_QUERY_TILES(tile, last)    \
-  SKIP_SEGMENTS(tile, last, QUERY_SEGMENT, same)
 #else
 #define COPY_OWN(at)                                  \
   COPY_QUERIES(at, OWN_ROWS, first, head_begin)       \
@@ -68,10 +53,6 @@
 #define COPY_TILE(stage, from, of_head)          \
   COPY_KEYS(STAGE_AT(stage), BC, from)           \
   COPY_VALUES(STAGE_AT(stage) + X_BYTES, BC, from)
-#define OWN_SEGMENT QUERY_SEGMENT
-#define FIND_TILE(tile, same)     \
-  SKIP_KEYS(tile, last)           \
-  SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
 #endif
 // Brings `copied`, a tile of head `copied_head`, to the first one at or behind it that is shown, of that head or of a later one.
 #define FIND_COPIED_TILE()                                           \
@@ -108,17 +89,12 @@
   UNROLL for (int mesh_k = 1; mesh_k < (width) / 16; ++mesh_k)                                            \
     WGMMA_OWN(BC, x, own + 4 * mesh_k, (at) + (uint)(mesh_k / 4 * 8192 + mesh_k % 4 * 32), 1)              \
   WGMMA_END()
-#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0)
 #if COMPUTE_DKV
 #define LSE_OF(m, n, e) (of_tile[COLUMN(n, e)] * LOG2_E - LOG2_P_SCALE)
 #define DELTA_OF(m, n, e) of_tile[BC + COLUMN(n, e)]
-#define QUERY_OF(m, n, e) tile + COLUMN(n, e)
-#define KEY_OF(m, n, e) first + OWN_ROW(m, e)
 #else
 #define LSE_OF(m, n, e) row_lse[(e) / 2]
 #define DELTA_OF(m, n, e) row_delta[(e) / 2]
-#define QUERY_OF(m, n, e) first + OWN_ROW(m, e)
-#define KEY_OF(m, n, e) tile + COLUMN(n, e)
 #endif
 
 KERNEL_BEGIN
@@ -126,29 +102,7 @@ KERNEL_BEGIN
   const int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
   if (item < items) {
     DECLARE_LANE
-    const float scale_log2 = scale * LOG2_E;
-    const float factor = LOGITS ? 1.0f : scale_log2;
-#if COMPUTE_DKV
-    const int first = item % blocks * OWN_ROWS;
-    const int count = IMIN(OWN_ROWS, t_len - first);
-    const int group = item / blocks % kv_heads;
-    const int batch = item / blocks / kv_heads;
-    const int head_begin = group * (heads / kv_heads);
-    const int head_end = head_begin + heads / kv_heads;
-    DECODE_EXTRAS(items / blocks / kv_heads, batch)
-    const int begin = prefix > first ? 0 : IMAX(first - offset - right, 0);
-    const int last = prefix > first ? s_len : IMIN(first + count - offset + left, s_len);
-#else
-    // Under a causal mask the last rows take longest: they begin first.
-    const int first = (blocks - 1 - item % blocks) * OWN_ROWS;
-    const int count = IMIN(OWN_ROWS, s_len - first);
-    const int head_begin = item / blocks % heads;
-    const int head_end = head_begin + 1;
-    const int batch = item / blocks / heads;
-    const int group = head_begin / (heads / kv_heads);
-    DECODE_EXTRAS(items / blocks / heads, batch)
-    DECLARE_SHOWN_KEYS
-#endif
+    DECLARE_ITEM
     const uint own_at = MMA_ADDRESS(memory);
     const uint tiles = own_at + OWN_BYTES;
     const uint numbers_at = MMA_ADDRESS(numbers);
@@ -175,9 +129,7 @@ KERNEL_BEGIN
 #endif
     int segment[2];
     UNROLL for (int r = 0; r < 2; ++r) segment[r] = HAS_SEGMENTS ? OWN_SEGMENT(first + OWN_ROW(0, r * 2)) : 0;
-#if AB_TYPE != 1
-    int exponent = 10;  // of the warp's largest dS so far, for which 2^9 stands
-#endif
+    DECLARE_EXPONENT
     // dS of the tile before, which stands at stage `before`. In front of the first tile it is 0, and that stage the tile's own.
     uint words[BC / 2];
     UNROLL for (int e = 0; e < BC / 2; ++e) words[e] = 0u;
@@ -253,21 +205,7 @@ KERNEL_BEGIN
 #endif
         // Nor these products, past this one; and the fence in it stands far behind the copies.
         WAIT_FOR_NEXT_STAGE(copies > taken)
-#if AB_TYPE != 1
-        // As in flash_attention_grad_ptx_mma.cl.
-        float largest = 0.0f;
-        UNROLL for (int e = 0; e < SCORES; ++e) largest = FMAX(largest, FABS(ds[e]));
-        int largest_bits;
-        WARP_MAX(largest_bits, (int)BITS_OF(largest))
-        const int next_exponent = IMIN(largest_bits >> 23, 253);
-        if (next_exponent > exponent) {
-          const float shrink = FLOAT_OF_BITS((uint)IMAX(127 + exponent - next_exponent, 0) << 23);
-          UNROLL for (int e = 0; e < SUMS(DP); ++e) sums_x[e] *= shrink;
-          exponent = next_exponent;
-        }
-        const float up = FLOAT_OF_BITS((uint)(263 - exponent) << 23);
-        UNROLL for (int e = 0; e < SCORES; ++e) ds[e] *= up;
-#endif
+        SCALE_SCORE_GRADIENTS(ds, sums_x)
         SPLIT_WEIGHTS(words, ds)
 #if COMPUTE_DKV
         WGMMA_BEGIN()
@@ -290,11 +228,7 @@ KERNEL_BEGIN
     }
     float finish[2];
     UNROLL for (int r = 0; r < 2; ++r) {
-#if AB_TYPE == 1
-      finish[r] = scale;
-#else
-      finish[r] = scale / P_SCALE * FLOAT_OF_BITS((uint)(exponent - 9) << 23);
-#endif
+      finish[r] = FACTOR_OF_SUMS;
       // Sums of tiles that never arrived are no numbers.
       if (lost != 0u) finish[r] = NAN;
     }

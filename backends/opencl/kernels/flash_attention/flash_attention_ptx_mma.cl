@@ -2,18 +2,7 @@
 // tiles of BC keys past them with an online softmax. There is room for two tiles of keys and values: while one is multiplied
 // the next is on its way.
 // Source: Dao, FlashAttention-2 (2023), algorithm 1.
-#if BIAS
-#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
-  X(4, R, float, bias) X(5, W, uint16_t, o) X(6, W, float, lse)
-#else
-#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
-  X(4, W, uint16_t, o) X(5, W, float, lse)
-#endif
-// blocks: of query rows per head; items: batch x heads x blocks
-#define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
-  X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
-#define SEGMENTS_SHOWN (!HAS_SEGMENTS || same_segment)
-#include "attention_mma.inc"
+#include "attention_forward_mma.inc"
 #define TILE_WORDS (BC * (STRIDE(DP) + STRIDE(DVP)))
 #define VALUES (BC * STRIDE(DP))  // of a tile, behind its keys
 // Queries go through the second tile's place, if they fit, on their way to registers; else through both.
@@ -24,38 +13,12 @@
 #define COPY_TILE(at, from)                                                               \
   COPY_ROWS(at, BC, k, base_k, from, t_len, DP, D, kv_heads * D)                          \
   COPY_ROWS((at) + VALUES, BC, v, base_v, from, t_len, DVP, DV, kv_heads * DV)
-#define FIND_TILE(tile, same)  \
-  SKIP_KEYS(tile, last)        \
-  SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
-// Scores are numbers of log2 as soon as they are multiplied by `factor`. Without options that waits for the exponent.
-#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0 || !POSITIVE_SCALE)
-// Sums are rescaled only when a logit is so much larger, in units of log2, than what probabilities are relative to. They are
-// scaled so that low parts stay above the smallest f16 numbers, and high ones below the largest.
-#define SLACK 8.0f
-#if AB_TYPE == 1
-#define LOG2_SCALE 0.0f
-#else
-#define LOG2_SCALE 7.0f
-#endif
 
 KERNEL_BEGIN
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
   if (item < items) {
     DECLARE_LANE
-    // Under a causal mask the last rows take longest: they begin first.
-    int first = (blocks - 1 - item % blocks) * OWN_ROWS;
-    int count = IMIN(OWN_ROWS, s_len - first);
-    int head = item / blocks % heads;
-    int batch = item / blocks / heads;
-    int group = head / (heads / kv_heads);
-    const float scale_log2 = scale * LOG2_E;
-    const float factor = LOGITS ? 1.0f : scale_log2;
-    DECODE_EXTRAS(items / blocks / heads, batch)
-    DECODE_HEAD
-    DECLARE_SHOWN_KEYS
-    const int base_q = (batch * s_len * heads + head) * D;
-    const int base_k = (batch * t_len * kv_heads + group) * D;
-    const int base_v = (batch * t_len * kv_heads + group) * DV;
+    DECLARE_ITEM
     DECLARE_OWN_SEGMENTS(QUERY_SEGMENT)
     bool same_segment = false;
     int tile = begin;

@@ -3,18 +3,7 @@
 // probabilities are operands in registers, keys and values stand in workgroup memory. The scores of the next tile are multiplied
 // before the values of this one, so that its softmax runs beside them.
 // Sources: Dao, FlashAttention-2 (2023), algorithm 1; Shah and others, FlashAttention-3 (2024), algorithm 2.
-#if BIAS
-#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
-  X(4, R, float, bias) X(5, W, uint16_t, o) X(6, W, float, lse)
-#else
-#define BINDINGS(X) X(0, R, uint16_t, q) X(1, R, uint16_t, k) X(2, R, uint16_t, v) X(3, R, int, extras) \
-  X(4, W, uint16_t, o) X(5, W, float, lse)
-#endif
-// blocks: of query rows per head; items: batch x heads x blocks
-#define CONSTANTS(X) X(0, int, s_len) X(1, int, t_len) X(2, int, heads) X(3, int, kv_heads) X(4, int, blocks) \
-  X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
-#define SEGMENTS_SHOWN (!HAS_SEGMENTS || same_segment)
-#include "attention_mma.inc"
+#include "attention_forward_mma.inc"
 #include "wgmma.inc"
 #include "attention_wgmma.inc"
 // Queries stand in front of the tiles, and sums at the end. Of a tile the keys stand in blocks of 64 features, and the values in
@@ -27,9 +16,6 @@
   X(ulong, barriers, 2 * STAGES) MMA_SHARED(X)
 #define STAGE_AT(stage) (tiles + (uint)(stage) * TILE_BYTES)
 #define KEY_PLACE(row, word, width) ((word) / 8 * (BC * 128) + (row) * 128 + (word) % 8 * 16)
-#define FIND_TILE(tile, same) \
-  SKIP_KEYS(tile, last)       \
-  SKIP_SEGMENTS(tile, last, KEY_SEGMENT, same)
 // Begins the copies of the tile at `copied` into the stage that is next, and finds the one behind it.
 #define COPY_TILE()                                                                                           \
   {                                                                                                           \
@@ -54,15 +40,6 @@
   UNROLL for (int mesh_k = 1; mesh_k < D / 16; ++mesh_k)                                                  \
     WGMMA_OWN(BC, x, own + 4 * mesh_k, STAGE_AT(stage) + (uint)(mesh_k / 4 * (BC * 128) + mesh_k % 4 * 32), 1) \
   WGMMA_END()
-// Scores of log2 as soon as they are multiplied by `factor`. Without options that waits for the exponent.
-#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0 || !POSITIVE_SCALE)
-// As in flash_attention_ptx_mma.cl.
-#define SLACK 8.0f
-#if AB_TYPE == 1
-#define LOG2_SCALE 0.0f
-#else
-#define LOG2_SCALE 7.0f
-#endif
 // Makes probabilities of the scores x, and `rescale` what sums must be multiplied by where `grows`.
 #define SOFTMAX(tile)                                                                                     \
   {                                                                                                       \
@@ -101,20 +78,7 @@ KERNEL_BEGIN
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
   if (item < items) {
     DECLARE_LANE
-    // Under a causal mask the last rows take longest: they begin first.
-    int first = (blocks - 1 - item % blocks) * OWN_ROWS;
-    int count = IMIN(OWN_ROWS, s_len - first);
-    int head = item / blocks % heads;
-    int batch = item / blocks / heads;
-    int group = head / (heads / kv_heads);
-    const float scale_log2 = scale * LOG2_E;
-    const float factor = LOGITS ? 1.0f : scale_log2;
-    DECODE_EXTRAS(items / blocks / heads, batch)
-    DECODE_HEAD
-    DECLARE_SHOWN_KEYS
-    const int base_q = (batch * s_len * heads + head) * D;
-    const int base_k = (batch * t_len * kv_heads + group) * D;
-    const int base_v = (batch * t_len * kv_heads + group) * DV;
+    DECLARE_ITEM
     const uint tiles = MMA_ADDRESS(memory) + OWN_KILOBYTES * 1024u;
     uint lost = 0u;
     BEGIN_BARRIERS()
