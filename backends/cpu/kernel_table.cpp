@@ -10,11 +10,11 @@ namespace meshloom::backends::cpu {
 KernelTable::KernelTable() {
   for (const Ops& ops : all_ops())
     for (const Kernel& kernel : ops.kernels)
-      if (!kernels_.emplace(kernel.name, kernel.run).second)
+      if (!kernels_.emplace(kernel.name, kernel).second)
         throw Error("cpu, kernel table", "kernel names must be unique", "'" + kernel.name + "' twice");
 }
 
-KernelFunction KernelTable::find(std::string_view name) const {
+const Kernel& KernelTable::find(std::string_view name) const {
   const auto found = kernels_.find(name);
   if (found == kernels_.end())
     throw Error("cpu, loading kernel '" + std::string(name) + "'", "must be one of the backend's kernels");

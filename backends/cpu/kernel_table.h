@@ -12,10 +12,10 @@ namespace meshloom::backends::cpu {
 class KernelTable {
  public:
   KernelTable();
-  KernelFunction find(std::string_view name) const;  // throws hal::Error
+  const Kernel& find(std::string_view name) const;  // throws hal::Error
 
  private:
-  std::map<std::string, KernelFunction, std::less<>> kernels_;
+  std::map<std::string, Kernel, std::less<>> kernels_;
 };
 
 }  // namespace meshloom::backends::cpu

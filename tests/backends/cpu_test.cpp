@@ -11,7 +11,9 @@
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
+#include <map>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <span>
 #include <stdexcept>
@@ -75,14 +77,40 @@ TEST(ThreadPoolTest, RunsEveryItemOnce) {
       std::vector<std::atomic<int>> seen(items);
       std::vector<std::atomic<int>> inside(static_cast<std::size_t>(workers));
       for (int round = 0; round < 50; ++round)
-        pool.run(items, [&](std::uint32_t begin, std::uint32_t end, int worker) {
-          ASSERT_GE(worker, 0);
-          ASSERT_LT(worker, workers);
-          EXPECT_EQ(inside[static_cast<std::size_t>(worker)]++, 0) << "two calls with one worker id at once";
-          for (std::uint32_t i = begin; i < end; ++i) ++seen[i];
-          --inside[static_cast<std::size_t>(worker)];
-        });
+        pool.run(
+            items,
+            [&](std::uint32_t begin, std::uint32_t end, int worker) {
+              ASSERT_GE(worker, 0);
+              ASSERT_LT(worker, workers);
+              EXPECT_EQ(inside[static_cast<std::size_t>(worker)]++, 0)
+                  << "two calls with one worker id at once";
+              for (std::uint32_t i = begin; i < end; ++i) ++seen[i];
+              --inside[static_cast<std::size_t>(worker)];
+            },
+            round % 2 == 0 ? Schedule::guided : Schedule::even);
       for (const auto& count : seen) ASSERT_EQ(count.load(), 50);
+    }
+  }
+}
+
+TEST(ThreadPoolTest, AnEvenScheduleHasARunPerWorker) {
+  for (const int workers : {2, 3, 7}) {
+    ThreadPool pool(workers);
+    for (const std::uint32_t items : {2u, 13u, 100u}) {
+      std::mutex mutex;
+      std::map<std::uint32_t, std::uint32_t> runs;
+      pool.run(
+          items,
+          [&](std::uint32_t begin, std::uint32_t end, int) {
+            const std::lock_guard lock(mutex);
+            runs[begin] = end;
+          },
+          Schedule::even);
+      const std::uint32_t length = (items - 1) / static_cast<std::uint32_t>(workers) + 1;
+      std::map<std::uint32_t, std::uint32_t> want;
+      for (std::uint32_t begin = 0; begin < items; begin += length)
+        want[begin] = std::min(begin + length, items);
+      EXPECT_EQ(runs, want) << items << " items, " << workers << " workers";
     }
   }
 }

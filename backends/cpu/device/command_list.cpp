@@ -38,6 +38,7 @@ void CpuCommandList::finish() {
     if (!dispatch || dispatch->items < 2) continue;
     step.at_once.push_back(i);
     step.items += dispatch->items;
+    if (dispatch->schedule == Schedule::guided) step.schedule = Schedule::guided;
   }
 }
 
@@ -74,6 +75,7 @@ void CpuCommandList::dispatch(const std::shared_ptr<hal::Executable>& executable
         std::to_string(groups[0]) + " x " + std::to_string(groups[1]) + " x " + std::to_string(groups[2]));
   Dispatch dispatch{executable,
                     own->function(),
+                    own->schedule(),
                     {},
                     {},
                     {constants.begin(), constants.end()},
@@ -113,9 +115,12 @@ void CpuCommandList::host_call(hal::HostFunction function, std::span<const hal::
 
 void CpuCommandList::run(const Dispatch& dispatch, ThreadPool& pool) {
   const KernelArgs args{dispatch.buffers, dispatch.bytes, dispatch.constants.data(), dispatch.groups};
-  pool.run(dispatch.items, [&](std::uint32_t begin, std::uint32_t end, int worker) {
-    dispatch.function(args, begin, end, worker);
-  });
+  pool.run(
+      dispatch.items,
+      [&](std::uint32_t begin, std::uint32_t end, int worker) {
+        dispatch.function(args, begin, end, worker);
+      },
+      dispatch.schedule);
 }
 
 void CpuCommandList::run(const Copy& copy, ThreadPool& pool) {
@@ -175,21 +180,26 @@ void CpuCommandList::run(const Step& step, ThreadPool& pool) {
     naming(command, [&] { std::visit([&](const auto& what) { run(what, pool); }, command.what); });
   }
   if (!together) return;
-  pool.run(step.items, [&](std::uint32_t begin, std::uint32_t end, int worker) {
-    std::uint32_t first = 0;  // item of the dispatch
-    for (const std::size_t i : step.at_once) {
-      const Command& command = commands_[i];
-      const auto& dispatch = std::get<Dispatch>(command.what);
-      const std::uint32_t from = std::max(begin, first) - first, to = std::min(end - first, dispatch.items);
-      if (from < to)
-        naming(command, [&] {
-          dispatch.function({dispatch.buffers, dispatch.bytes, dispatch.constants.data(), dispatch.groups},
-                            from, to, worker);
-        });
-      first += dispatch.items;
-      if (first >= end) return;
-    }
-  });
+  pool.run(
+      step.items,
+      [&](std::uint32_t begin, std::uint32_t end, int worker) {
+        std::uint32_t first = 0;  // item of the dispatch
+        for (const std::size_t i : step.at_once) {
+          const Command& command = commands_[i];
+          const auto& dispatch = std::get<Dispatch>(command.what);
+          const std::uint32_t from = std::max(begin, first) - first,
+                              to = std::min(end - first, dispatch.items);
+          if (from < to)
+            naming(command, [&] {
+              dispatch.function(
+                  {dispatch.buffers, dispatch.bytes, dispatch.constants.data(), dispatch.groups}, from, to,
+                  worker);
+            });
+          first += dispatch.items;
+          if (first >= end) return;
+        }
+      },
+      step.schedule);
 }
 
 void CpuCommandList::run(ThreadPool& pool) {

@@ -16,12 +16,14 @@ namespace meshloom::backends::cpu {
 
 class CpuExecutable : public hal::Executable {
  public:
-  CpuExecutable(hal::ExecutableSpec spec, KernelFunction function)
-      : Executable(std::move(spec)), function_(function) {}
+  CpuExecutable(hal::ExecutableSpec spec, KernelFunction function, Schedule schedule = Schedule::guided)
+      : Executable(std::move(spec)), function_(function), schedule_(schedule) {}
   KernelFunction function() const { return function_; }
+  Schedule schedule() const { return schedule_; }
 
  private:
   KernelFunction function_;
+  Schedule schedule_;
 };
 
 class CpuCommandList : public hal::CommandList {
@@ -49,6 +51,7 @@ class CpuCommandList : public hal::CommandList {
   struct Dispatch {
     std::shared_ptr<hal::Executable> executable;
     KernelFunction function;
+    Schedule schedule;
     std::vector<std::byte*> buffers;
     std::vector<std::int64_t> bytes;
     std::vector<hal::Word> constants;
@@ -79,7 +82,8 @@ class CpuCommandList : public hal::CommandList {
   struct Step {
     std::size_t first = 0, last = 0;
     std::vector<std::size_t> at_once = {};
-    std::uint32_t items = 0;  // of all of them
+    std::uint32_t items = 0;             // of all of them
+    Schedule schedule = Schedule::even;  // unless one of them is guided
   };
 
   void check_open(const std::string& label) const;

@@ -119,7 +119,8 @@ std::shared_ptr<hal::Executable> CpuDevice::load(const hal::ExecutableSpec& spec
   std::weak_ptr<hal::Executable>& slot = loaded_[spec.key()];
   std::shared_ptr<hal::Executable> executable = slot.lock();
   if (!executable) {
-    executable = std::make_shared<CpuExecutable>(spec, kernels_.find(spec.kernel));
+    const Kernel& kernel = kernels_.find(spec.kernel);
+    executable = std::make_shared<CpuExecutable>(spec, kernel.run, kernel.schedule);
     slot = executable;
   }
   return executable;

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "backends/cpu/device/schedule.h"
 #include "hal/device.h"
 
 namespace meshloom::backends::cpu {
@@ -33,6 +34,7 @@ using KernelFunction = void (*)(const KernelArgs& args, std::uint32_t begin, std
 struct Kernel {
   std::string name;
   KernelFunction run;
+  Schedule schedule = Schedule::guided;
 };
 
 }  // namespace meshloom::backends::cpu

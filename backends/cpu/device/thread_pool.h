@@ -1,5 +1,4 @@
-// The backend's thread pool. Work is handed out through one atomic counter, in chunks that get smaller towards the end,
-// so that no thread waits long for the last chunk.
+// The backend's thread pool. Work is handed out through one atomic counter, in chunks of sizes that the schedule tells.
 #pragma once
 
 #include <atomic>
@@ -9,6 +8,8 @@
 #include <thread>
 #include <type_traits>
 #include <vector>
+
+#include "backends/cpu/device/schedule.h"
 
 namespace meshloom::backends::cpu {
 
@@ -28,17 +29,17 @@ class ThreadPool {
   // calls have returned. Rethrows the first exception. Only one run at a time, and none from inside a task. In tasks,
   // subnormal numbers count as zero.
   using Task = void (*)(void* context, std::uint32_t begin, std::uint32_t end, int worker);
-  void run(std::uint32_t items, Task task, void* context);
+  void run(std::uint32_t items, Task task, void* context, Schedule schedule = Schedule::guided);
 
   // Likewise for any callable (begin, end, worker).
   template <typename F>
-  void run(std::uint32_t items, F&& function) {
+  void run(std::uint32_t items, F&& function, Schedule schedule = Schedule::guided) {
     run(
         items,
         [](void* context, std::uint32_t begin, std::uint32_t end, int worker) {
           (*static_cast<std::remove_reference_t<F>*>(context))(begin, end, worker);
         },
-        const_cast<void*>(static_cast<const void*>(&function)));
+        const_cast<void*>(static_cast<const void*>(&function)), schedule);
   }
 
  private:
@@ -51,6 +52,7 @@ class ThreadPool {
   Task task_ = nullptr;
   void* context_ = nullptr;
   std::uint32_t items_ = 0;
+  Schedule schedule_ = Schedule::guided;
   // The number of the run (32 bits) | items that are not taken yet (32 bits), so that a single compare-exchange takes a
   // chunk and checks that its run is still the current one.
   alignas(64) std::atomic<std::uint64_t> state_{0};

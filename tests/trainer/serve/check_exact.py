@@ -10,6 +10,8 @@ import time
 
 from serving import LENGTH, Server, model_of
 
+NEAR = 1e-4  # the most that another device's log-probabilities are off the CPU's
+
 
 def requests_of(count, vocabulary=256):
     """Prompts of 1 to 700 tokens, some of which begin alike, and 1 to 200 tokens after them; greedy and sampled."""
@@ -46,23 +48,38 @@ def scores_differ(program, run, bodies):
     return differ, count
 
 
+def beside_cpu(expected, found):
+    """The most that log-probabilities of another device are off those of the CPU, over the tokens that both wrote alike so far, and how many
+    texts are the same to their end."""
+    most = same = 0
+    for a, b in zip(expected, found):
+        for one, other, x, y in zip(a["tokens"], b["tokens"], a["logprobs"], b["logprobs"]):
+            if one != other:
+                break
+            most = max(most, abs(x - y))
+        else:
+            same += 1
+    return most, same
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("program")
     parser.add_argument("--requests", type=int, default=300)
     parser.add_argument("--recipe", default="smollm2-135m")
     parser.add_argument("--dtype", choices=["f32", "bf16"], default="f32")
+    parser.add_argument("--device", default="cpu", help="such as opencl:0; in f32 its log-probabilities must be within 1e-4 of the CPU's")
     parser.add_argument("--only", default="", help="the ways that have this in their names")
     options = parser.parse_args()
     run = model_of(options.program, options.recipe, options.dtype, "build/serving")
     bodies = requests_of(options.requests)
 
-    def answers(name, at_once, *arguments, prefill=None):
+    def answers(name, at_once, *arguments, prefill=None, device=options.device):
         begun = time.time()
         if prefill is not None:
-            other = Server(options.program, run, "--role", "prefill", "--listen-pages", "127.0.0.1:0", *prefill)
+            other = Server(options.program, run, "--role", "prefill", "--listen-pages", "127.0.0.1:0", *prefill, device=device)
             arguments = [*arguments, "--role", "decode", "--prefill", other.pages]
-        server = Server(options.program, run, *arguments)
+        server = Server(options.program, run, *arguments, device=device)
         with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
             found = list(pool.map(server.completion, bodies))
         preempted, cached = server.metric("num_preemptions_total"), server.metric("prefix_cache_hits_total")
@@ -82,9 +99,14 @@ def main():
 
     expected, _, cached, _, seconds = answers("alone", 1, "--no-prefix-cache")
     tokens = sum(len(each["tokens"]) for each in expected)
-    print(f"{options.recipe} in {options.dtype}: {len(bodies)} requests, {tokens} tokens, alone in {seconds:.0f} s", flush=True)
+    print(f"{options.recipe} in {options.dtype} on {options.device}: {len(bodies)} requests, {tokens} tokens, alone in {seconds:.0f} s",
+          flush=True)
     short = cached > 0
     at_once = ["--max-sequences", "32"]
+    if options.device != "cpu":
+        most, same = beside_cpu(answers("the CPU", 32, *at_once, device="cpu")[0], expected)
+        print(f"beside the CPU: log-probabilities are off by {most:.1e} at most, {same} of {len(bodies)} texts are the same", flush=True)
+        short |= (options.dtype == "f32" and most > NEAR) or same == 0
     # Pages of 64 tokens: the longest text has 15 or fewer.
     apart = [("prefill apart", at_once, ["--step-tokens", "512"]),
              ("prefill apart, pages of 16 tokens, few of them", [*at_once, "--page-size", "16", "--pages", "96"], ["--page-size", "16"])]
@@ -113,7 +135,7 @@ def main():
         if name == "few pages" and preempted < 20 and len(bodies) >= 300:
             print("few pages: must preempt at least 20 times")
             short = True
-    if options.dtype == "f32" and not options.only:
+    if options.dtype == "f32" and options.device == "cpu" and not options.only:
         longest = sorted(bodies, key=lambda body: -len(body["prompt"]))
         differ, count = scores_differ(options.program, run, [body for body in longest if len(body["prompt"]) > 1][::10])
         print(f"the forward pass without caches: {differ} of {count} log-probabilities of prompts differ in bits", flush=True)

@@ -46,9 +46,12 @@ def exported(program, run):
 class Server:
     """`meshloom serve` in the background."""
 
-    def __init__(self, program, run, *options):
+    def __init__(self, program, run, *options, device="cpu"):
         length = [] if "--max-length" in options else ["--max-length", str(LENGTH)]
-        self.process = subprocess.Popen([program, "serve", run, "--device", "cpu", "--port", "0", *length, *options], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
+        # The CPU is batch-invariant unasked.
+        where = ["--device", device, *([] if device == "cpu" else ["--batch-invariant"])]
+        self.process = subprocess.Popen([program, "serve", run, *where, "--port", "0", *length, *options], stdout=subprocess.PIPE,
+                                        stderr=subprocess.DEVNULL, text=True)
         atexit.register(self.process.kill)  # also where the check fails
         said = ""
         self.pages = None  # where it gives pages to other servers

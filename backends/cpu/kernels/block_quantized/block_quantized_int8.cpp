@@ -263,8 +263,65 @@ RowsFunction RowsOf(const kernels::block_quantized::Format& format) {
 template <FormatId ID>
 constexpr bool kMultipliesInPlace = kMultipliesBytes&& kVectorRows == 16 &&
                                     (ID == FormatId::q8_0 || ID == FormatId::q4_0);
+// The most blocks of rows of W that are summed together.
+constexpr std::int64_t kBlocksInPlace = 1024;
+// Bytes from blocks that are multiplied to those whose cache lines are asked for, in the L2 cache. The processor fetches the rest of a page
+// of 4 KiB by itself: to ask within the same page, or for the L1 cache, takes half its speed.
+constexpr std::int64_t kAheadInPlace = 16 << 10;
+constexpr std::int64_t kRepeatedBlocks = kBlocksInPlace + 16;
+
+PanelShape Int8Shape() {
+  PanelShape shape = Shape();
+  shape.scratch = std::max(shape.scratch, 10 * kRepeatedBlocks + 2 * kBlocksInPlace);
+  return shape;
+}
 
 #if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
+template <FormatId ID>
+constexpr std::int64_t BlockBytes() {
+  return ID == FormatId::q8_0 ? 34 : 18;
+}
+
+// How many rows of so many blocks are summed together, whose blocks are a multiple of 16; 0 = rows are too long, or no such number is.
+std::int64_t RowsInPlace(std::int64_t blocks) {
+  for (std::int64_t rows = 16; rows > 0; rows /= 2)
+    if (rows * blocks <= kBlocksInPlace) return rows * blocks % 16 == 0 ? rows : 0;
+  return 0;
+}
+
+// A row of x whose first 16 blocks stand behind its last again, so that 16 blocks from anywhere are at hand; and room for what is made of
+// W's blocks.
+struct RepeatedRow {
+  std::uint32_t* words;        // of codes of 4 bits: those of the first halves of blocks
+  std::uint32_t* upper_words;  // those of the second halves
+  float* scales;
+  std::int32_t* corrections;
+  float *products, *factors;  // kBlocksInPlace each
+};
+
+template <FormatId ID>
+RepeatedRow Repeat(const RoundedRow& x, std::int64_t blocks, float* scratch) {
+  const auto cut = [&](std::int64_t floats) { return std::exchange(scratch, scratch + floats); };
+  RepeatedRow to{};
+  to.words = reinterpret_cast<std::uint32_t*>(cut(8 * kRepeatedBlocks));
+  to.upper_words = to.words + 4 * kRepeatedBlocks;
+  to.scales = cut(kRepeatedBlocks);
+  to.corrections = reinterpret_cast<std::int32_t*>(cut(kRepeatedBlocks));
+  to.products = cut(kBlocksInPlace);
+  to.factors = cut(kBlocksInPlace);
+  for (std::int64_t i = 0, b = 0; i < blocks + 16; ++i, b = b + 1 == blocks ? 0 : b + 1) {
+    if constexpr (ID == FormatId::q8_0) {
+      std::memcpy(to.words + 8 * i, x.words + 8 * b, 32);
+    } else {
+      std::memcpy(to.words + 4 * i, x.words + 8 * b, 16);
+      std::memcpy(to.upper_words + 4 * i, x.words + 8 * b + 4, 16);
+    }
+    to.scales[i] = x.scales[b];
+    to.corrections[i] = x.corrections[b];
+  }
+  return to;
+}
+
 // Of four vectors v0 to v3 and each block of four lanes: the sums of the block of v0, of v1, v2 and v3.
 HWY_INLINE Sums SumsOfBlocks(Sums v0, Sums v1, Sums v2, Sums v3) {
   const DSums d;
@@ -274,78 +331,112 @@ HWY_INLINE Sums SumsOfBlocks(Sums v0, Sums v1, Sums v2, Sums v3) {
   return pairs(pairs(v0, v2), pairs(v1, v3));
 }
 
-// The exact sums of a block of 16 rows of W, which are `row` bytes apart, times 32 bytes of x.
+// The f16 scales of 16 blocks, which stand before their codes.
+template <std::int64_t BYTES>
+HWY_INLINE Floats ScalesOf(const std::uint8_t* from) {
+  const hn::Repartition<std::uint16_t, DWords> d;
+  // Those of four blocks, in their lanes: of one load of 64 bytes, or of two where the blocks are longer.
+  constexpr int kOfLoad = 64 / BYTES >= 3 ? 4 : 2;
+  const auto four = [from, d]<int J>() HWY_ATTR {
+    alignas(64) static constexpr auto kLanes = [] {
+      std::array<std::uint16_t, 32> lanes{};
+      for (int i = 0; i < 4; ++i)
+        lanes[static_cast<std::size_t>(4 * J + i)] =
+            static_cast<std::uint16_t>(i % kOfLoad * (BYTES / 2) + i / kOfLoad * 32);
+      return lanes;
+    }();
+    const auto load = [&](std::int64_t block) HWY_ATTR {
+      return hn::LoadU(d, reinterpret_cast<const std::uint16_t*>(from + (4 * J + block) * BYTES));
+    };
+    return hn::Vec<decltype(d)>{
+        _mm512_permutex2var_epi16(load(0).raw, hn::Load(d, kLanes.data()).raw, load(kOfLoad % 4).raw)};
+  };
+  const auto low = hn::IfThenElse(hn::FirstN(d, 4), four.template operator()<0>(),
+                                  four.template operator()<1>()),
+             high = hn::IfThenElse(hn::FirstN(d, 12), four.template operator()<2>(),
+                                   four.template operator()<3>());
+  const auto all = hn::IfThenElse(hn::FirstN(d, 8), low, high);
+  return hn::PromoteTo(DFloats(), hn::BitCast(hn::Rebind<hwy::float16_t, DFloats>(), hn::LowerHalf(all)));
+}
+
+// The exact sums of 16 blocks that stand one behind another, times as many of x.
 template <FormatId ID>
-HWY_INLINE Sums MultiplyBlocks(const std::uint8_t* from, std::int64_t row, const std::uint32_t* x) {
+HWY_INLINE Sums MultiplyBlocks(const std::uint8_t* from, const RepeatedRow& x, std::int64_t first) {
   const DSums d;
   const DWords dw;
-  const hn::Full128<std::uint32_t> d4;
-  const hn::Full256<std::uint32_t> d8;
   const auto words = [](const std::uint8_t* at)
                          HWY_ATTR { return reinterpret_cast<const std::uint32_t*>(at); };
+  const auto load_x = [&](const std::uint32_t* at) HWY_ATTR { return hn::BitCast(d, hn::LoadU(dw, at)); };
+  constexpr std::int64_t kBytes = BlockBytes<ID>();
   if constexpr (ID == FormatId::q8_0) {
-    const auto half = hn::LoadU(d8, x);
-    const Sums right = hn::BitCast(d, hn::Combine(dw, half, half));
+    const hn::Full256<std::uint32_t> d8;
     const Words flip = hn::Set(dw, 0x80808080u);
-    const auto product = [&](int r) HWY_ATTR {  // rows r and r + 8
-      const std::uint8_t* at = from + r * row;
-      const Words codes = hn::Combine(dw, hn::LoadU(d8, words(at + 8 * row)), hn::LoadU(d8, words(at)));
-      return MultiplyAddBytes(hn::BitCast(d, hn::Xor(codes, flip)), right, hn::Zero(d));
+    const auto product = [&](int i) HWY_ATTR {  // blocks 2 i and 2 i + 1
+      const std::uint8_t* at = from + 2 * i * kBytes + 2;
+      const Words codes = hn::Combine(dw, hn::LoadU(d8, words(at + kBytes)), hn::LoadU(d8, words(at)));
+      return MultiplyAddBytes(hn::BitCast(d, hn::Xor(codes, flip)), load_x(x.words + (first + 2 * i) * 8),
+                              hn::Zero(d));
     };
     const Sums low = SumsOfBlocks(product(0), product(1), product(2), product(3)),
                high = SumsOfBlocks(product(4), product(5), product(6), product(7));
     const auto halves = [](Sums v) HWY_ATTR { return hn::Add(v, hn::SwapAdjacentBlocks(v)); };
-    return hn::OddEvenBlocks(halves(high), halves(low));
+    alignas(64) static constexpr std::int32_t kOrder[16] = {0, 8,  1, 9,  2, 10, 3, 11,
+                                                            4, 12, 5, 13, 6, 14, 7, 15};
+    return hn::TableLookupLanes(hn::OddEvenBlocks(halves(high), halves(low)), hn::SetTableIndices(d, kOrder));
   } else {
-    const Sums x0 = hn::BitCast(d, hn::LoadDup128(dw, x)), x1 = hn::BitCast(d, hn::LoadDup128(dw, x + 4));
-    const auto product = [&](int r) HWY_ATTR {  // rows r, r + 4, r + 8 and r + 12
-      const auto load = [&](std::int64_t i) HWY_ATTR { return hn::LoadU(d4, words(from + i * row)); };
-      const Words codes = RowsFrom<16>(load, r);
-      constexpr std::uint32_t kNibbles = 0x0f0f0f0fu;
-      return MultiplyAddBytes(hn::BitCast(d, Bits<4>(codes, kNibbles)), x1,
-                              MultiplyAddBytes(hn::BitCast(d, Bits<0>(codes, kNibbles)), x0, hn::Zero(d)));
+    const hn::Full128<std::uint32_t> d4;
+    constexpr std::uint32_t kNibbles = 0x0f0f0f0fu;
+    const auto product = [&](int i) HWY_ATTR {  // blocks 4 i to 4 i + 3
+      const auto load = [&](std::int64_t r)
+                            HWY_ATTR { return hn::LoadU(d4, words(from + (4 * i + r / 4) * kBytes + 2)); };
+      const Words codes = RowsFrom<16>(load, 0);
+      const std::int64_t at = (first + 4 * i) * 4;
+      return MultiplyAddBytes(
+          hn::BitCast(d, Bits<4>(codes, kNibbles)), load_x(x.upper_words + at),
+          MultiplyAddBytes(hn::BitCast(d, Bits<0>(codes, kNibbles)), load_x(x.words + at), hn::Zero(d)));
     };
-    return SumsOfBlocks(product(0), product(1), product(2), product(3));
+    alignas(64) static constexpr std::int32_t kOrder[16] = {0, 4, 8,  12, 1, 5, 9,  13,
+                                                            2, 6, 10, 14, 3, 7, 11, 15};
+    return hn::TableLookupLanes(SumsOfBlocks(product(0), product(1), product(2), product(3)),
+                                hn::SetTableIndices(d, kOrder));
   }
 }
 
-// Writes the sums of one row of x, with the roundings of MultiplyTile.
+// The sums of ROWS rows of W, side by side as each waits for its last addition.
+template <int ROWS>
+HWY_INLINE void SumRows(const RepeatedRow& x, std::int64_t at, std::int64_t blocks, float* HWY_RESTRICT out) {
+  float sums[ROWS] = {};
+  for (std::int64_t b = at; b < at + blocks; ++b)
+#pragma GCC unroll 8
+    for (int i = 0; i < ROWS; ++i)
+      sums[i] = __builtin_fmaf(x.products[i * blocks + b], x.factors[i * blocks + b], sums[i]);
+#pragma GCC unroll 8
+  for (int i = 0; i < ROWS; ++i) out[i] = sums[i];
+}
+
+// Writes the sums of one row of x, with the roundings of MultiplyTile. W's rows are read as one stream, which the processor fetches ahead
+// by itself: of 16 blocks at a time the exact sums and the scales, whichever rows they are of, then the sums of whole rows.
 template <FormatId ID>
-void MultiplyInPlace(const PanelProduct& p, const RoundedRow& x) {
-  const auto& format = kernels::block_quantized::format_of(ID);
+void MultiplyInPlace(const PanelProduct& p, const RoundedRow& row) {
   const DFloats df;
   const DSums d;
-  const hn::Rebind<hwy::float16_t, DFloats> dh;
-  const std::int64_t bytes = format.bytes, blocks = p.k / 32;
-  constexpr std::int64_t kGroup = 64;  // blocks whose scales are brought together
-  HWY_ALIGN std::uint16_t scales[kGroup * kVectorRows];
-  // Reading the scales row by row is the one stream that the processor sees, and fetches by itself. Of long rows it sees too little before
-  // their blocks are multiplied: there the lines of the next 16 rows are asked for.
-  const bool fetch = p.row > 1024;
-  for (std::int64_t r = 0; r < kPanelRows; r += kVectorRows) {
-    const std::uint8_t* const rows = p.panel + r * p.row;
-    const std::uint8_t* const ahead = !fetch                         ? nullptr
-                                      : r + kVectorRows < kPanelRows ? p.panel + (r + kVectorRows) * p.row
-                                                                     : p.ahead;
-    Floats sum = hn::Zero(df);
-    for (std::int64_t first = 0; first < blocks; first += kGroup) {
-      const std::int64_t last = std::min(blocks, first + kGroup);
-      for (std::int64_t i = 0; i < kVectorRows; ++i)
-        for (std::int64_t b = first; b < last; ++b) {
-          std::uint16_t scale;  // memcpy into the array would be checked as a call at run time
-          std::memcpy(&scale, rows + i * p.row + b * bytes, sizeof scale);
-          scales[(b - first) * kVectorRows + i] = scale;
-        }
-      for (std::int64_t b = first; b < last; ++b) {
-        if (ahead != nullptr) PrefetchRun(ahead + b * kVectorRows * bytes, kVectorRows * bytes);
-        const Sums product = MultiplyBlocks<ID>(rows + b * bytes + 2, p.row, x.words + b * 8);
-        const Floats scale = hn::PromoteTo(
-            df, hn::Load(dh, reinterpret_cast<const hwy::float16_t*>(scales + (b - first) * kVectorRows)));
-        sum = hn::MulAdd(hn::ConvertTo(df, hn::Add(product, hn::Set(d, x.corrections[b]))),
-                         hn::Mul(scale, hn::Set(df, x.scales[b])), sum);
-      }
+  constexpr std::int64_t kBytes = BlockBytes<ID>();
+  const std::int64_t blocks = p.k / 32, rows = RowsInPlace(blocks);
+  const RepeatedRow x = Repeat<ID>(row, blocks, p.scratch);
+  for (std::int64_t r = 0; r < kPanelRows; r += rows) {
+    const std::uint8_t* from = p.panel + r * p.row;
+    for (std::int64_t i = 0, first = 0; i < rows * blocks; i += 16, from += 16 * kBytes) {
+#pragma GCC unroll 9
+      for (std::int64_t line = 0; line < 16 * kBytes; line += 64)
+        __builtin_prefetch(from + kAheadInPlace + line, 0, 2);
+      const Sums product = MultiplyBlocks<ID>(from, x, first);
+      hn::Store(hn::ConvertTo(df, hn::Add(product, hn::LoadU(d, x.corrections + first))), df, x.products + i);
+      hn::Store(hn::Mul(ScalesOf<kBytes>(from), hn::LoadU(df, x.scales + first)), df, x.factors + i);
+      for (first += 16; first >= blocks;) first -= blocks;
     }
-    hn::Store(sum, df, p.sums + r);
+    std::int64_t i = 0;
+    for (; i + 8 <= rows; i += 8) SumRows<8>(x, i * blocks, blocks, p.sums + r + i);
+    for (; i < rows; ++i) SumRows<1>(x, i * blocks, blocks, p.sums + r + i);
   }
 }
 #endif
@@ -356,7 +447,7 @@ void MultiplyPanel(const PanelProduct& p, const std::uint32_t* x) {
   const std::int64_t x_row = RoundedRow::size(p.k);
   const RoundedRow all = RoundedRow::at(const_cast<std::uint32_t*>(x), p.k);
 #if HWY_TARGET <= HWY_AVX3_DL && defined(__x86_64__)
-  if (p.rows == 1) {
+  if (p.rows == 1 && RowsInPlace(p.k / 32) > 0) {
     if (kMultipliesInPlace<FormatId::q8_0> && p.format == FormatId::q8_0)
       return MultiplyInPlace<FormatId::q8_0>(p, all);
     if (kMultipliesInPlace<FormatId::q4_0> && p.format == FormatId::q4_0)
@@ -385,12 +476,12 @@ HWY_AFTER_NAMESPACE();
 #if HWY_ONCE
 namespace meshloom::backends::cpu {
 
-HWY_EXPORT(Shape);
+HWY_EXPORT(Int8Shape);
 HWY_EXPORT(Prefetch);
 HWY_EXPORT(RoundRow);
 HWY_EXPORT(MultiplyPanel);
 
-std::int64_t block_panel_rows() { return HWY_DYNAMIC_DISPATCH(Shape)().rows; }
+std::int64_t block_panel_rows() { return HWY_DYNAMIC_DISPATCH(Int8Shape)().rows; }
 
 void run_block_quantized_round(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   const auto work = from_words<BlockWork>(args.constants);
@@ -406,7 +497,7 @@ void run_block_quantized_int8(const KernelArgs& args, std::uint32_t begin, std::
   const auto work = from_words<BlockWork>(args.constants);
   const auto* x = args.at<const std::uint32_t>(0);
   const auto multiply = HWY_DYNAMIC_DISPATCH(MultiplyPanel);
-  run_panels(args, work, HWY_DYNAMIC_DISPATCH(Shape)(), begin, end, HWY_DYNAMIC_DISPATCH(Prefetch),
+  run_panels(args, work, HWY_DYNAMIC_DISPATCH(Int8Shape)(), begin, end, HWY_DYNAMIC_DISPATCH(Prefetch),
              [&](const PanelProduct& p) { multiply(p, x + p.first * RoundedRow::size(work.k)); });
 }
 

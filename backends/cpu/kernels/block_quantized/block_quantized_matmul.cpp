@@ -30,8 +30,14 @@ std::string too_large(const CallView& call) {
              : "";
 }
 
-// Runs of panels so long that few begin with a panel that nobody has asked for, and so short that cores end together.
-std::int64_t panels_per_item(std::int64_t panels, std::int64_t tiles, const hal::DeviceInfo& target) {
+// More rows of x are multiplied for longer than W's rows are read.
+constexpr std::int64_t kMaxStreamedRows = 8;
+
+// Runs of panels so long that few begin with a panel that nobody has asked for, and so short that cores end together. Where a core gets one
+// run, a work item is a panel.
+std::int64_t panels_per_item(std::int64_t rows, std::int64_t panels, std::int64_t tiles,
+                             const hal::DeviceInfo& target) {
+  if (rows <= kMaxStreamedRows) return 1;
   constexpr std::int64_t kItemsPerCore = 3, kMaxPanels = 16;
   const std::int64_t items = kItemsPerCore * std::max(target.profile.cores, 1);
   return std::clamp<std::int64_t>(panels * tiles / items, 1, kMaxPanels);
@@ -47,8 +53,9 @@ Fit fit_int8(const CallView& call, const hal::DeviceInfo& target) {
                      wanted = 4 * std::clamp(target.profile.cores, 1, 64);
   std::int64_t tile_m = std::min<std::int64_t>(d.m, 512);
   while (tile_m > kMinRows && ceil_div(d.m, tile_m) * panels < wanted) tile_m = round_up(tile_m / 2, 6);
-  return Fit::yes({{"tile_m", tile_m}, {"panels", panels_per_item(panels, ceil_div(d.m, tile_m), target)}},
-                  d.m * RoundedRow::size(d.k) * 4);
+  return Fit::yes(
+      {{"tile_m", tile_m}, {"panels", panels_per_item(d.m, panels, ceil_div(d.m, tile_m), target)}},
+      d.m * RoundedRow::size(d.k) * 4);
 }
 
 Constants panel_constants(const EncodeArgs& args) {
@@ -83,7 +90,9 @@ void encode_int8(const EncodeArgs& args) {
   record(args, "block_quantized_round", args.call.inputs[0].dim(0),
          {reads(args.inputs[0]), writes(args.workspace)}, panel_constants(args));
   args.commands.barrier();
-  encode_panels(args, "block_quantized_int8", args.workspace, block_panel_rows());
+  const bool streamed = kernels::block_quantized_dims(args.call).m <= kMaxStreamedRows;
+  encode_panels(args, streamed ? "block_quantized_int8_streamed" : "block_quantized_int8", args.workspace,
+                block_panel_rows());
 }
 
 // --- float activations -------------------------------------------------------------------------------------
@@ -119,11 +128,13 @@ Fit fit_few_rows(const CallView& call, const hal::DeviceInfo& target) {
   if (d.m > kFewRows)
     return Fit::no("takes at most " + std::to_string(kFewRows) + " rows, not " + std::to_string(d.m));
   return Fit::yes(
-      {{"tile_m", d.m}, {"panels", panels_per_item(ceil_div(d.n, few_rows_panel_rows()), 1, target)}});
+      {{"tile_m", d.m}, {"panels", panels_per_item(d.m, ceil_div(d.n, few_rows_panel_rows()), 1, target)}});
 }
 
 void encode_few_rows(const EncodeArgs& args) {
-  encode_panels(args, "block_quantized_few_rows", args.inputs[0], few_rows_panel_rows());
+  const bool streamed = kernels::block_quantized_dims(args.call).m <= kMaxStreamedRows;
+  encode_panels(args, streamed ? "block_quantized_few_rows_streamed" : "block_quantized_few_rows",
+                args.inputs[0], few_rows_panel_rows());
 }
 
 void encode_packed(const EncodeArgs& args) {
@@ -196,7 +207,9 @@ void encode_embedding(const EncodeArgs& args) {
 Ops block_quantized_ops() {
   return {{{"block_quantized_round", run_block_quantized_round},
            {"block_quantized_int8", run_block_quantized_int8},
+           {"block_quantized_int8_streamed", run_block_quantized_int8, Schedule::even},
            {"block_quantized_few_rows", run_block_quantized_few_rows},
+           {"block_quantized_few_rows_streamed", run_block_quantized_few_rows, Schedule::even},
            {"block_dequantize", run_dequantize},
            {"block_quantized_embedding", run_embedding}},
           {{"block_quantized_matmul",

@@ -130,6 +130,7 @@ Fit fit_skinny(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 void encode_skinny(const EncodeArgs& args) { encode_tiles(args, "matmul_skinny"); }
+void encode_rows(const EncodeArgs& args) { encode_tiles(args, "matmul_rows"); }
 
 // Square tiles with 8x8 sums per invocation, and slabs as deep as fit in shared memory.
 Fit fit_gpu_tile(const CallView& call, const hal::DeviceInfo& target) {
@@ -289,7 +290,8 @@ std::int64_t packed_depth(std::int64_t k) {
 
 Ops matmul_ops() {
   return {
-      {{"matmul_skinny", run_matmul_skinny},
+      {{"matmul_skinny", run_matmul_skinny, Schedule::even},
+       {"matmul_rows", run_matmul_skinny},
        {"matmul_packed", run_matmul_packed},
        {"matmul_blas", run_matmul_blas},
        {"matmul_gpu_tile", run_matmul_gpu_tile},
@@ -317,7 +319,7 @@ Ops matmul_ops() {
           .kinds = {ProfileKind::host},
           .about = "skinny for any number of rows, each of which has the same bits in all of them",
           .fit = fit_rows,
-          .encode = encode_skinny,
+          .encode = encode_rows,
           .low_precision = true,
           .row_exact = true},
          {.name = "blas",
