@@ -16,8 +16,8 @@ namespace {
 
 // Spins for longer than the gap between two dispatches, and short enough to leave the core to others.
 constexpr int kSpins = 4000;
-constexpr std::uint32_t kShare =
-    3;  // a chunk of a guided schedule is 1 / kShare of a worker's equal share of the remaining items
+// A chunk of a guided schedule is 1 / kShare of a worker's equal share of the remaining items.
+constexpr std::uint32_t kShare = 3;
 
 void pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -107,9 +107,9 @@ bool ThreadPool::work(int worker) {
   do {
     left = static_cast<std::uint32_t>(state);
     if (left == 0) return false;
-    const auto workers = static_cast<std::uint32_t>(workers_);
-    count = schedule_ == Schedule::even ? std::min(left, (items_ - 1) / workers + 1)
-                                        : (left - 1) / (kShare * workers) + 1;
+    const std::uint32_t even = even_chunk_.load(std::memory_order_relaxed);
+    count =
+        even > 0 ? std::min(left, even) : (left - 1) / (kShare * static_cast<std::uint32_t>(workers_)) + 1;
   } while (!state_.compare_exchange_weak(state, state - count, std::memory_order_acq_rel));
   const std::uint32_t items = items_, begin = items - left, end = begin + count;
   try {
@@ -132,7 +132,8 @@ void ThreadPool::run(std::uint32_t items, Task task, void* context, Schedule sch
   task_ = task;
   context_ = context;
   items_ = items;
-  schedule_ = schedule;
+  even_chunk_.store(schedule == Schedule::even ? (items - 1) / static_cast<std::uint32_t>(workers_) + 1 : 0,
+                    std::memory_order_relaxed);
   done_.store(0, std::memory_order_relaxed);
   const std::uint64_t epoch = (state_.load(std::memory_order_relaxed) >> 32) + 1;
   state_.store(epoch << 32 | items, std::memory_order_release);

@@ -52,7 +52,8 @@ class ThreadPool {
   Task task_ = nullptr;
   void* context_ = nullptr;
   std::uint32_t items_ = 0;
-  Schedule schedule_ = Schedule::guided;
+  // The length of a chunk of an even schedule; 0 = the schedule is guided. May be read for a run that is over, whose chunk is not taken.
+  std::atomic<std::uint32_t> even_chunk_{0};
   // The number of the run (32 bits) | items that are not taken yet (32 bits), so that a single compare-exchange takes a
   // chunk and checks that its run is still the current one.
   alignas(64) std::atomic<std::uint64_t> state_{0};
