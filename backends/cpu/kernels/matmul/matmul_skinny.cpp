@@ -13,7 +13,6 @@
 #include "hwy/foreach_target.h"
 // after foreach_target.h
 #include "backends/cpu/simd/stored_floats-inl.h"
-#include "hwy/cache_control.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -49,6 +48,26 @@ HWY_INLINE V LoadFirst(D d, const typename Of::T* from, std::int64_t count) {
   return hn::Load(d, padded);
 }
 
+#if HWY_TARGET != HWY_SCALAR
+// The sum of a vector's blocks of four lanes, from the first to the last.
+template <class DV>
+HWY_INLINE hn::Vec<hn::CappedTag<float, 4>> AddBlocks(DV d, hn::Vec<DV> v) {
+  if constexpr (hn::MaxLanes(d) <= 4) {
+    return v;
+  } else {
+    const hn::Half<DV> half;
+    const auto low = hn::LowerHalf(half, v), high = hn::UpperHalf(half, v);
+    if constexpr (hn::MaxLanes(d) == 8) {
+      return hn::Add(low, high);
+    } else {
+      static_assert(hn::MaxLanes(d) == 16);
+      const hn::Half<decltype(half)> block;
+      return hn::Add(hn::Add(AddBlocks(half, low), hn::LowerHalf(block, high)), hn::UpperHalf(block, high));
+    }
+  }
+}
+#endif
+
 // Of each of four vectors the sum of its lanes, in this order whichever of them it is.
 HWY_INLINE void SumsOfLanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float* HWY_RESTRICT sums) {
 #if HWY_TARGET == HWY_SCALAR
@@ -59,14 +78,7 @@ HWY_INLINE void SumsOfLanes([[maybe_unused]] D d, V v0, V v1, V v2, V v3, float*
   };
   // Of each block of four lanes: the block's sums of v0 to v3.
   const V blocks = pairs(pairs(v0, v2), pairs(v1, v3));
-  HWY_ALIGN float each[hn::MaxLanes(D())];
-  hn::Store(blocks, d, each);
-  const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  for (std::int64_t v = 0; v < 4; ++v) {
-    float sum = each[v];
-    for (std::int64_t block = 4; block < lanes; block += 4) sum += each[block + v];
-    sums[v] = sum;
-  }
+  hn::StoreU(AddBlocks(d, blocks), hn::CappedTag<float, 4>(), sums);
 #endif
 }
 
@@ -97,18 +109,16 @@ void OrderPairs([[maybe_unused]] float* a, [[maybe_unused]] std::int64_t rows,
 
 // out[i * stride + j] = sum over k of a[i * a_row + k] b[j * b_row + k] for i < M, j < ROWS. Sums are vectors along
 // k, whose lanes are added at the end. B is of floats as Of tells. With FETCH B comes from memory: its cache lines are asked for ahead of
-// time. Where ROWS rows are short, that is in the order of addresses, which memory answers at twice the speed of ROWS streams; otherwise
-// behind the end of a row come those of the next ROWS rows.
+// time, in the order of addresses, which memory answers at twice the speed of ROWS streams.
 template <class Of, int M, int ROWS, bool FETCH>
 HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const typename Of::T* b,
                      std::int64_t b_row, float* out, std::int64_t stride) {
   const D d;
   const auto lanes = static_cast<std::int64_t>(hn::Lanes(d));
-  constexpr std::int64_t kPrefetch = 8 * kLine<Of>;                      // elements of a row
-  constexpr std::int64_t kMaxInOrder = 12 * 1024, kMinAhead = 8 * 1024;  // bytes
+  // The processor fetches the rest of a page of 4 KiB by itself: to ask within the same page, or for the L1 cache, takes half its speed.
+  constexpr std::int64_t kAhead = 8 * 1024;  // bytes
   const std::int64_t all_bytes = ROWS * b_row * static_cast<std::int64_t>(sizeof(typename Of::T));
-  [[maybe_unused]] const bool in_order = all_bytes <= kMaxInOrder;
-  [[maybe_unused]] const auto* next = reinterpret_cast<const std::byte*>(b) + std::max(kMinAhead, all_bytes);
+  [[maybe_unused]] const auto* next = reinterpret_cast<const std::byte*>(b) + std::max(kAhead, all_bytes);
   V sums[M][ROWS];
 #pragma GCC unroll 8
   for (int i = 0; i < M; ++i)
@@ -128,16 +138,10 @@ HWY_INLINE void Dots(std::int64_t k, const float* a, std::int64_t a_row, const t
   };
   for (; step + kLine<Of> <= k; step += kLine<Of>) {
     if constexpr (FETCH) {
-      if (in_order) {
+      constexpr int kRead = 0, kIntoL2 = 2;
 #pragma GCC unroll 8
-        for (int j = 0; j < ROWS; ++j) hwy::Prefetch(next + 64 * j);
-        next += 64 * ROWS;
-      } else {
-        const std::int64_t ahead = step + kPrefetch;
-        const auto* from = ahead < k ? b + ahead : b + ROWS * b_row + (ahead - k);
-#pragma GCC unroll 8
-        for (int j = 0; j < ROWS; ++j) hwy::Prefetch(from + j * b_row);
-      }
+      for (int j = 0; j < ROWS; ++j) __builtin_prefetch(next + 64 * j, kRead, kIntoL2);
+      next += 64 * ROWS;
     }
     if constexpr (kInPairs<Of>) {
       const hn::RebindToUnsigned<D> du;
