@@ -3,6 +3,7 @@
 #include <boost/asio/post.hpp>
 
 #include <exception>
+#include <string>
 
 namespace meshloom::trainer {
 namespace {
@@ -10,6 +11,13 @@ namespace {
 namespace net = boost::asio;
 using boost::system::error_code;
 using net::ip::tcp;
+
+// What the operator reads. A peer that closes with bytes unread resets the connection, whether its process has ended or not.
+std::string why_ended(const error_code& error) {
+  const bool closed =
+      error == net::error::eof || error == net::error::connection_reset || error == net::error::broken_pipe;
+  return closed ? "the connection was closed" : error.message();
+}
 
 }  // namespace
 
@@ -31,16 +39,15 @@ void PageConnection::begin(Hooks hooks) {
 void PageConnection::read() {
   if (reading_ || paused_ || closed_) return;
   reading_ = true;
-  socket_.async_read_some(
-      net::buffer(block_), [self = shared_from_this()](const error_code& error, std::size_t n) {
-        self->reading_ = false;
-        if (self->closed_) return;
-        if (error)
-          return self->end(error == net::error::eof ? "the connection was closed" : error.message(), false);
-        if (self->closing_) return self->read();  // what still comes is not looked at
-        self->reader_.add({self->block_.data(), n});
-        self->deliver();
-      });
+  socket_.async_read_some(net::buffer(block_),
+                          [self = shared_from_this()](const error_code& error, std::size_t n) {
+                            self->reading_ = false;
+                            if (self->closed_) return;
+                            if (error) return self->end(why_ended(error), false);
+                            if (self->closing_) return self->read();  // what still comes is not looked at
+                            self->reader_.add({self->block_.data(), n});
+                            self->deliver();
+                          });
 }
 
 // The messages that are there, and then reads on.
@@ -92,7 +99,7 @@ void PageConnection::write() {
                            [self = shared_from_this()](const error_code& error, std::size_t n) {
                              self->writing_ = false;
                              if (self->closed_) return;
-                             if (error) return self->end(error.message(), false);
+                             if (error) return self->end(why_ended(error), false);
                              self->sent_ += n;
                              if (self->sent_ == self->queue_.front().bytes.size()) {
                                self->queue_.pop_front();
