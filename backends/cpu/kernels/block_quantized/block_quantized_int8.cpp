@@ -414,8 +414,8 @@ HWY_INLINE void SumRows(const RepeatedRow& x, std::int64_t at, std::int64_t bloc
   for (int i = 0; i < ROWS; ++i) out[i] = sums[i];
 }
 
-// Writes the sums of one row of x, with the roundings of MultiplyTile. W's rows are read as one stream, which the processor fetches ahead
-// by itself: of 16 blocks at a time the exact sums and the scales, whichever rows they are of, then the sums of whole rows.
+// Writes the sums of one row of x, with the roundings of MultiplyTile. W's rows are read as one stream, in the order of
+// addresses: of 16 blocks at a time the exact sums and the scales, whichever rows they are of, then the sums of whole rows.
 template <FormatId ID>
 void MultiplyInPlace(const PanelProduct& p, const RoundedRow& row) {
   const DFloats df;
@@ -426,9 +426,7 @@ void MultiplyInPlace(const PanelProduct& p, const RoundedRow& row) {
   for (std::int64_t r = 0; r < kPanelRows; r += rows) {
     const std::uint8_t* from = p.panel + r * p.row;
     for (std::int64_t i = 0, first = 0; i < rows * blocks; i += 16, from += 16 * kBytes) {
-#pragma GCC unroll 9
-      for (std::int64_t line = 0; line < 16 * kBytes; line += 64)
-        __builtin_prefetch(from + kAheadInPlace + line, 0, 2);
+      PrefetchRun(from + kAheadInPlace, 16 * kBytes);
       const Sums product = MultiplyBlocks<ID>(from, x, first);
       hn::Store(hn::ConvertTo(df, hn::Add(product, hn::LoadU(d, x.corrections + first))), df, x.products + i);
       hn::Store(hn::Mul(ScalesOf<kBytes>(from), hn::LoadU(df, x.scales + first)), df, x.factors + i);

@@ -74,14 +74,15 @@ Constants panel_constants(const EncodeArgs& args) {
   return constants;
 }
 
-// Records a kernel of panels, which reads `x`.
-void encode_panels(const EncodeArgs& args, const char* kernel, const hal::Binding& x,
+// Records a kernel of panels, which reads `x`; of few rows the one of that name that gives each thread one run.
+void encode_panels(const EncodeArgs& args, std::string kernel, const hal::Binding& x,
                    std::int64_t panel_rows) {
   const BlockQuantizedDims d = kernels::block_quantized_dims(args.call);
+  if (d.m <= kMaxStreamedRows) kernel += "_streamed";
   const auto& p = args.choice.params;
   const std::int64_t panels = ceil_div(d.n, panel_rows);
   record(
-      args, kernel, ceil_div(d.m, p.at("tile_m")) * ceil_div(panels, p.at("panels")),
+      args, kernel.c_str(), ceil_div(d.m, p.at("tile_m")) * ceil_div(panels, p.at("panels")),
       {reads(x), reads(args.inputs[1]), reads(args.inputs[d.bias >= 0 ? 2u : 1u]), writes(args.outputs[0])},
       panel_constants(args));
 }
@@ -90,9 +91,7 @@ void encode_int8(const EncodeArgs& args) {
   record(args, "block_quantized_round", args.call.inputs[0].dim(0),
          {reads(args.inputs[0]), writes(args.workspace)}, panel_constants(args));
   args.commands.barrier();
-  const bool streamed = kernels::block_quantized_dims(args.call).m <= kMaxStreamedRows;
-  encode_panels(args, streamed ? "block_quantized_int8_streamed" : "block_quantized_int8", args.workspace,
-                block_panel_rows());
+  encode_panels(args, "block_quantized_int8", args.workspace, block_panel_rows());
 }
 
 // --- float activations -------------------------------------------------------------------------------------
@@ -132,9 +131,7 @@ Fit fit_few_rows(const CallView& call, const hal::DeviceInfo& target) {
 }
 
 void encode_few_rows(const EncodeArgs& args) {
-  const bool streamed = kernels::block_quantized_dims(args.call).m <= kMaxStreamedRows;
-  encode_panels(args, streamed ? "block_quantized_few_rows_streamed" : "block_quantized_few_rows",
-                args.inputs[0], few_rows_panel_rows());
+  encode_panels(args, "block_quantized_few_rows", args.inputs[0], few_rows_panel_rows());
 }
 
 void encode_packed(const EncodeArgs& args) {
