@@ -8,13 +8,13 @@ import subprocess
 import sys
 import time
 
-from serving import LENGTH, Server, model_of
+from serving import LENGTH, PERSON, Server, model_of
 
 NEAR = 1e-4  # the most that another device's log-probabilities are off the CPU's
 
 
 def requests_of(count, vocabulary=256):
-    """Prompts of 1 to 700 tokens, some of which begin alike, and 1 to 200 tokens after them; greedy and sampled."""
+    """Prompts of 1 to 700 tokens, some of which begin alike, and 1 to 200 tokens after them; greedy and sampled, a quarter of them by a grammar."""
     rng = random.Random(7)
     common = [rng.randrange(vocabulary) for _ in range(400)]
     bodies = []
@@ -26,6 +26,10 @@ def requests_of(count, vocabulary=256):
                 "temperature": 0 if i % 2 else 1}
         if i % 4 == 2:
             body.update(top_p=0.9, top_k=40, repetition_penalty=1.1)
+        if i % 8 == 3:
+            body["guided_regex"] = r"[a-z]{2,9}( [a-z]{2,9}){5,30}\."
+        elif i % 8 == 6:
+            body["guided_json"] = PERSON
         bodies.append(body)
     return bodies
 

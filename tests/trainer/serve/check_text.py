@@ -9,7 +9,7 @@ import re
 import subprocess
 import sys
 
-import check_exact
+from serving import PERSON, Server, model_of
 
 # Groups whose drafts mean another thing than the later standard, which is what grammars follow.
 OTHER_MEANING = {"$ref prevents a sibling $id from changing the base uri", "ref overrides any sibling keywords",
@@ -92,9 +92,6 @@ def is_person(text):
             and len(person.get("tags", [])) <= 3 and set(person.get("tags", [])) <= {"red", "blue"})
 
 
-PERSON = {"type": "object", "properties": {
-    "name": {"type": "string", "minLength": 1, "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
-    "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3}}, "required": ["name", "age"]}
 # What is asked for, and whether a whole text is of this form.
 FORMS = [
     ({"guided_json": PERSON}, is_person),
@@ -107,9 +104,9 @@ FORMS = [
 ]
 
 
-def check_server(program, requests):
-    """How many texts were whole; each of them is checked."""
-    server = check_exact.Server(program, check_exact.model_of(program, "tiny", "f32", "build/serving"), "--max-sequences", "8")
+def check_server(program, texts):
+    """Asks until so many texts are whole, each of which is checked, or twice as many were asked for."""
+    server = Server(program, model_of(program, "tiny", "f32", "build/serving"), "--max-sequences", "8")
     wrong = []
 
     def ask(index):
@@ -122,11 +119,15 @@ def check_server(program, requests):
             wrong.append(f"{form}: {answer['text']!r}")
         return 1
 
+    asked = whole = 0
     with concurrent.futures.ThreadPoolExecutor(16) as pool:
-        whole = sum(pool.map(ask, range(requests)))
-    server.end()
-    print("\n".join(wrong + [f"texts of a form: {whole} of {requests} whole, {len(wrong)} of these wrong"]))
-    return bool(wrong) or 2 * whole < requests
+        while whole < texts and asked < 2 * texts:
+            more = range(asked, asked + texts - whole)
+            whole += sum(pool.map(ask, more))
+            asked = more.stop
+    ended = server.end()
+    print("\n".join(wrong + [f"texts of a form: {whole} of {asked} whole, at least {texts} wanted, {len(wrong)} of these wrong"]))
+    return bool(wrong) or whole < texts or ended != 0
 
 
 def main():
@@ -135,7 +136,7 @@ def main():
     parser.add_argument("--suite", default="/usr/share/json-schema-test-suite/tests")
     parser.add_argument("--drafts", nargs="*", default=["draft4", "draft6", "draft7"])
     parser.add_argument("--show", action="store_true", help="schemas that are refused, by the keyword")
-    parser.add_argument("--requests", type=int, default=120, help="texts that a server writes")
+    parser.add_argument("--texts", type=int, default=500, help="whole texts that a server writes")
     options = parser.parse_args()
     suite = pathlib.Path(options.suite)
     if not suite.is_dir():
@@ -172,7 +173,7 @@ def main():
         print(line)
     print(f"schemas: {taken} taken, {refused} refused by name, {other} that the drafts give another meaning; "
           f"documents: {agree} agree, {len(disagree)} disagree")
-    failed = options.requests > 0 and check_server(options.program, options.requests)
+    failed = options.texts > 0 and check_server(options.program, options.texts)
     sys.exit(1 if disagree or not taken or failed else 0)
 
 

@@ -9,6 +9,10 @@ import sys
 import urllib.request
 
 LENGTH = 1024  # of the longest text, in tokens
+# A schema that texts are asked for.
+PERSON = {"type": "object", "properties": {
+    "name": {"type": "string", "minLength": 1, "maxLength": 12}, "age": {"type": "integer", "minimum": 0, "maximum": 150},
+    "tags": {"type": "array", "items": {"enum": ["red", "blue"]}, "maxItems": 3}}, "required": ["name", "age"]}
 
 
 def model_of(program, recipe, dtype, folder, suffix="", settings=()):
