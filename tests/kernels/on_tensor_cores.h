@@ -55,21 +55,29 @@ class OnTensorCores : public testing::Test {
   std::unique_ptr<hal::Device> open(int by_hand) const {
     return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand));
   }
+  kernels::Fit fit(const kernels::Case& test, const hal::DeviceInfo& info) const {
+    return variant_->fit(CaseCall(catalog_, op_, test).view(), info);
+  }
   Outcome run(hal::Device& device, const kernels::Case& test, std::uint64_t seed) const {
-    const CaseCall call(catalog_, op_, test);
-    return run_variant(device, *variant_, variant_->fit(call.view(), device.info()), call, seed);
+    return run_variant(device, *variant_, fit(test, device.info()), CaseCall(catalog_, op_, test), seed);
+  }
+  // With these parameters.
+  void expect_right(hal::Device& device, const kernels::Fit& fit, const CaseCall& call) const {
+    const Outcome outcome = run_variant(device, *variant_, fit, call, 3);
+    EXPECT_TRUE(outcome.ran) << outcome.refusal;
+    for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
   }
   void expect_right(hal::Device& device, const kernels::Case& test, std::uint64_t seed) const {
     const Outcome outcome = run(device, test, seed);
     EXPECT_TRUE(outcome.ran) << test.name << ": " << outcome.refusal;
     for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
   }
-  // Right, or refused for this reason. Counts those that ran in ran_.
+  // Right, or refused for such a reason. Counts those that ran in ran_.
   void expect_right_or_refused(hal::Device& device, const kernels::Case& test, std::uint64_t seed,
-                               const std::string& reason) {
+                               const testing::Matcher<std::string>& reason) {
     const Outcome outcome = run(device, test, seed);
     if (!outcome.ran) {
-      EXPECT_THAT(outcome.refusal, testing::HasSubstr(reason)) << test.name;
+      EXPECT_THAT(outcome.refusal, reason) << test.name;
     }
     for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
     ran_ += outcome.ran;
@@ -87,6 +95,42 @@ class OnTensorCores : public testing::Test {
     kernels::add_contracts(alone);
     alone.add(*variant_);
     return kernels::SelfTest{hal::DiskCache("")}.run(device, alone);
+  }
+  // The self-test trusts instructions that are right, and finds that these are not. Returns what it compiled of the former.
+  std::vector<hal::ExecutableSpec> expect_self_test_tells(int wrong) const {
+    const std::string variant = op_ + " " + name_;
+    Pretender right(registry_.open(id_), 1);
+    EXPECT_THAT(self_test(right), testing::IsEmpty());
+    EXPECT_EQ(right.info().self_test_results.at(variant), "");
+    Pretender device(registry_.open(id_), wrong);
+    const std::vector<kernels::SelfTestFailure> found = self_test(device);
+    EXPECT_THAT(found, testing::SizeIs(1));
+    for (const kernels::SelfTestFailure& failure : found) {
+      EXPECT_EQ(failure.variant, variant);
+      EXPECT_THAT(failure.found, testing::HasSubstr("times what is allowed"));
+    }
+    return right.loaded();
+  }
+  // The values of these constants in each kernel that has them, one behind another.
+  static std::set<std::string> values_of(const std::set<std::string>& names,
+                                         const std::vector<hal::ExecutableSpec>& kernels) {
+    std::set<std::string> seen;
+    for (const hal::ExecutableSpec& kernel : kernels) {
+      std::string values;
+      for (const hal::Define& item : kernel.defines)
+        if (names.contains(item.name)) values += item.value + " ";
+      if (!values.empty()) seen.insert(values);
+    }
+    return seen;
+  }
+  // Instructions for warpgroups are those of compute capability 9.0 alone.
+  void expect_refused_by_other_gpus(const kernels::Case& test) const {
+    hal::DeviceInfo info = open()->info();
+    info.name = "GeForce RTX 4090";
+    info.features.push_back("compute-capability=8.9");
+    EXPECT_THAT(fit(test, info).reason,
+                testing::HasSubstr("of compute capability 9.0; this one is GeForce RTX 4090 with "
+                                   "compute-capability=8.9"));
   }
   // A (m, k) B (k, n); transposes: 1 A is (k, m), 2 B is (n, k).
   static kernels::Case product(std::int64_t m, std::int64_t n, std::int64_t k, int transposes,

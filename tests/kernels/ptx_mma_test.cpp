@@ -19,18 +19,6 @@ using testing::IsEmpty;
 using testing::Not;
 using testing::SizeIs;
 
-// AB_TYPE, TRANS_A and TRANS_B of the kernels loaded.
-std::set<std::string> operands(const Pretender& device) {
-  std::set<std::string> seen;
-  for (const hal::ExecutableSpec& spec : device.loaded()) {
-    std::string values;
-    for (const hal::Define& item : spec.defines)
-      if (item.name == "AB_TYPE" || item.name.starts_with("TRANS_")) values += item.value;
-    if (spec.kernel == "matmul_ptx_mma") seen.insert(values);
-  }
-  return seen;
-}
-
 class PtxMma : public OnTensorCores {
  protected:
   PtxMma() : OnTensorCores("matmul") {}
@@ -69,8 +57,7 @@ TEST_F(PtxMma, EveryTileAndTransposeEqualsTheReference) {
           continue;
         if (!has_turn(tiles.size(), wide ? 11 : 8, turn)) continue;
         extents.insert({p.at("rows") * p.at("fm") * 16, p.at("columns") * p.at("fn") * 8});
-        const Outcome outcome = run_variant(*device, *variant_, fit, call, 3);
-        for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+        expect_right(*device, fit, call);
       }
       ++turn;
     }
@@ -87,18 +74,11 @@ TEST_F(PtxMma, WrongInstructionsAreFound) {
 
 // A driver is trusted when it has computed both dtypes, and either way that each operand can lie.
 TEST_F(PtxMma, ProofsTellRightFromWrong) {
-  Pretender right(registry_.open(id_), 1);
-  EXPECT_THAT(self_test(right), IsEmpty());
-  EXPECT_EQ(right.info().self_test_results.at("matmul ptx_mma"), "");
+  const std::set<std::string> operands =
+      values_of({"AB_TYPE", "TRANS_A", "TRANS_B"}, expect_self_test_tells(2));
   for (const char* dtype : {"1", "2"})
-    for (const char* transposes : {"0.", "1.", ".0", ".1"})
-      EXPECT_THAT(operands(right), Contains(testing::MatchesRegex(std::string(dtype) + transposes)));
-
-  Pretender wrong(registry_.open(id_), 2);
-  const auto found = self_test(wrong);
-  ASSERT_THAT(found, SizeIs(1));
-  EXPECT_EQ(found[0].variant, "matmul ptx_mma");
-  EXPECT_THAT(found[0].found, HasSubstr("times what is allowed"));
+    for (const char* transposes : {"0 .", "1 .", ". 0", ". 1"})
+      EXPECT_THAT(operands, Contains(testing::MatchesRegex(std::string(dtype) + " " + transposes + " ")));
 }
 
 TEST_F(PtxMma, ACompilerThatDoesNotTakePtxIsNotTrusted) {
@@ -111,9 +91,7 @@ TEST_F(PtxMma, ACompilerThatDoesNotTakePtxIsNotTrusted) {
 
 TEST_F(PtxMma, OtherDevicesAndDtypesAreRefused) {
   hal::DeviceInfo info = open()->info();
-  const auto answer = [&](DType dtype) {
-    return variant_->fit(CaseCall(catalog_, "matmul", product(256, 512, 128, 2, dtype)).view(), info);
-  };
+  const auto answer = [&](DType dtype) { return fit(product(256, 512, 128, 2, dtype), info); };
   EXPECT_TRUE(answer(DType::f16).ok);
   EXPECT_EQ(catalog_.variants("matmul", "opencl")[2], variant_) << "only few_rows and ptx_wgmma go before it";
   EXPECT_THAT(answer(DType::f32).reason, HasSubstr("f16 and bf16 only"));

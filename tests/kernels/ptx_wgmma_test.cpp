@@ -18,7 +18,6 @@ using kernels::Fit;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
-using testing::SizeIs;
 
 class PtxWgmma : public OnTensorCores {
  protected:
@@ -26,7 +25,7 @@ class PtxWgmma : public OnTensorCores {
 
   // Calls whose rows are not multiples of eight elements are refused.
   void expect_right_or_refused(hal::Device& device, const Case& test, std::uint64_t seed) {
-    OnTensorCores::expect_right_or_refused(device, test, seed, "multiples of 8");
+    OnTensorCores::expect_right_or_refused(device, test, seed, HasSubstr("multiples of 8"));
   }
 };
 
@@ -62,9 +61,7 @@ TEST_F(PtxWgmma, EveryTileAndTransposeEqualsTheReference) {
       if (!has_turn(i, 4, turn)) continue;
       const auto& p = all[i].params;
       seen.insert({p.at("consumers"), p.at("blocks"), p.at("bn")});
-      const Outcome outcome = run_variant(*device, *variant_, all[i], call, 3);
-      EXPECT_TRUE(outcome.ran);
-      for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
+      expect_right(*device, all[i], call);
     }
     ++turn;
   }
@@ -77,31 +74,17 @@ TEST_F(PtxWgmma, WrongInstructionsAreFound) {
       if (has_turn(transposes, 4, wrong)) expect_found(wrong, product(40, 48, 72, transposes, DType::bf16));
 }
 
-TEST_F(PtxWgmma, ProofsTellRightFromWrong) {
-  Pretender right(registry_.open(id_), 1);
-  EXPECT_THAT(self_test(right), IsEmpty());
-  EXPECT_EQ(right.info().self_test_results.at("matmul ptx_wgmma"), "");
-  Pretender wrong(registry_.open(id_), 3);
-  const auto found = self_test(wrong);
-  ASSERT_THAT(found, SizeIs(1));
-  EXPECT_THAT(found[0].found, HasSubstr("times what is allowed"));
-}
+TEST_F(PtxWgmma, ProofsTellRightFromWrong) { expect_self_test_tells(3); }
 
 TEST_F(PtxWgmma, OtherDevicesAndOperandsAreRefused) {
-  hal::DeviceInfo info = open()->info();
-  const auto answer = [&](const Case& test) {
-    return variant_->fit(CaseCall(catalog_, "matmul", test).view(), info);
-  };
+  const hal::DeviceInfo info = open()->info();
+  const auto answer = [&](const Case& test) { return fit(test, info); };
   EXPECT_TRUE(answer(product(256, 512, 128, 0, DType::f16)).ok);
   EXPECT_TRUE(answer(product(256, 509, 128, 2, DType::f16)).ok) << "rows of C may have any length";
   EXPECT_THAT(answer(product(256, 509, 128, 0, DType::f16)).reason, HasSubstr("multiples of 8"));
   EXPECT_THAT(answer(product(256, 512, 100, 0, DType::f16)).reason, HasSubstr("multiples of 8"));
   EXPECT_THAT(answer(product(256, 512, 128, 0, DType::f32)).reason, HasSubstr("f16 and bf16 only"));
-  info.name = "GeForce RTX 4090";
-  info.features.push_back("compute-capability=8.9");
-  EXPECT_THAT(
-      answer(product(256, 512, 128, 0, DType::bf16)).reason,
-      HasSubstr("of compute capability 9.0; this one is GeForce RTX 4090 with compute-capability=8.9"));
+  expect_refused_by_other_gpus(product(256, 512, 128, 0, DType::bf16));
 }
 
 #ifdef MESHLOOM_HAS_OPENCL
