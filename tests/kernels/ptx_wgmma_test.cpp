@@ -98,6 +98,20 @@ TEST(Ptx, CommentsForSm90aBecomeInstructions) {
   EXPECT_EQ(ptx_for_sm_90a(".version 7.5\n.target sm_86\n//sm_90a x;"), ".version 8.0\n.target sm_90a\nx;");
   EXPECT_EQ(ptx_for_sm_90a("//sm_90a "), "");
 }
+
+TEST(Ptx, SaysHowManyWorkgroupsShareAMultiprocessor) {
+  using backends::opencl::ptx_with_min_workgroups;
+  EXPECT_EQ(ptx_with_min_workgroups(".entry a(\n)\n.reqntid 256, 1, 1\n{\nret;\n}", 2),
+            ".entry a(\n)\n.reqntid 256, 1, 1\n.minnctapersm 2\n{\nret;\n}");
+  EXPECT_EQ(ptx_with_min_workgroups(".maxntid 64\n.reqntid 32", 4),
+            ".maxntid 64\n.minnctapersm 4\n.reqntid 32\n.minnctapersm 4\n");
+  EXPECT_EQ(ptx_with_min_workgroups("// .reqntid 256\nret;\n", 2), std::nullopt);
+  EXPECT_EQ(ptx_with_min_workgroups("", 2), std::nullopt);
+  hal::ExecutableSpec spec;
+  EXPECT_EQ(backends::opencl::min_workgroups(spec), 0);
+  spec.defines = {{"BM", "1"}, {"MIN_WORKGROUPS", "3"}};
+  EXPECT_EQ(backends::opencl::min_workgroups(spec), 3);
+}
 #endif
 
 }  // namespace

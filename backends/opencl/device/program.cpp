@@ -120,14 +120,22 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
       throw hal::Error(where, "must compile on " + info.name + " as '" + spec.key() + "'",
                        status_name(status) + ": " + build_log(program.get(), device));
     std::vector<std::byte> binary = binary_of(program.get());
-    if (const auto ptx = ptx_for_sm_90a({reinterpret_cast<const char*>(binary.data()), binary.size()})) {
-      binary.assign(reinterpret_cast<const std::byte*>(ptx->data()),
-                    reinterpret_cast<const std::byte*>(ptx->data() + ptx->size()));
-      program = from_binary(*this, options, binary);
-      if (!program.get())
+    const std::string built(reinterpret_cast<const char*>(binary.data()), binary.size());
+    const std::optional<std::string> for_sm_90a = ptx_for_sm_90a(built);
+    std::optional<std::string> ptx = for_sm_90a;
+    if (const int groups = min_workgroups(spec))
+      if (auto limited = ptx_with_min_workgroups(ptx.value_or(built), groups)) ptx = std::move(limited);
+    if (ptx) {
+      const auto* begin = reinterpret_cast<const std::byte*>(ptx->data());
+      std::vector<std::byte> changed(begin, begin + ptx->size());
+      if (Program other = from_binary(*this, options, changed); other.get()) {
+        program = std::move(other);
+        binary = std::move(changed);
+      } else if (for_sm_90a) {
         throw hal::Error(where,
                          "must compile on " + info.name + " as '" + spec.key() + "', by PTX for sm_90a",
                          "the driver refused it");
+      }
     }
     cache.store("clbin", key, binary);
   }

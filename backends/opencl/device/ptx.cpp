@@ -47,4 +47,29 @@ std::optional<std::string> ptx_for_sm_90a(std::string_view ptx) {
   return out;
 }
 
+int min_workgroups(const hal::ExecutableSpec& spec) {
+  for (const hal::Define& define : spec.defines)
+    if (define.name == "MIN_WORKGROUPS") return std::atoi(define.value.c_str());
+  return 0;
+}
+
+std::optional<std::string> ptx_with_min_workgroups(std::string_view ptx, int workgroups) {
+  const std::string directive = ".minnctapersm " + std::to_string(workgroups) + "\n";
+  std::string out;
+  bool found = false;
+  for (std::size_t at = 0; at < ptx.size();) {
+    const std::size_t end = std::min(ptx.find('\n', at), ptx.size() - 1) + 1;
+    const std::string_view line = ptx.substr(at, end - at);
+    out += line;
+    if (line.starts_with(".reqntid ") || line.starts_with(".maxntid ")) {
+      if (!line.ends_with('\n')) out += '\n';
+      out += directive;
+      found = true;
+    }
+    at = end;
+  }
+  if (!found) return std::nullopt;
+  return out;
+}
+
 }  // namespace meshloom::backends::opencl

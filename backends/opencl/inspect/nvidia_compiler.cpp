@@ -90,6 +90,7 @@ class NvidiaCompiler final : public OfflineCompiler {
       ptx = std::move(*own);
       family = "sm_90a";
     }
+    if (const int groups = min_workgroups(spec)) ptx = ptx_with_min_workgroups(ptx, groups).value_or(ptx);
     folder.write("kernel.ptx", ptx);
     const std::string report =
         run(spec, ptxas_, {"-v", "-arch=" + family, "kernel.ptx", "-o", "kernel.cubin"}, folder);

@@ -89,6 +89,14 @@ bool is_expanded(const std::map<std::string, std::int64_t>& params, const hal::D
   return has_narrow_subgroups(target);
 }
 
+bool is_of_nvidia(const hal::DeviceInfo& target) { return target.vendor.starts_with("NVIDIA"); }
+
+bool has_paired_lanes(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target) {
+  const auto found = params.find("paired_lanes");
+  if (found != params.end()) return found->second != 0;
+  return is_of_nvidia(target);
+}
+
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::string reason = unsupported_operands(call, target);
   return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target) : Fit::no(reason);
@@ -125,7 +133,7 @@ std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInf
   // What CPU drivers do only where it is asked for, so that tests run it.
   if (!target.is_cpu) return result;
   const bool plain = use.row_groups == 0 && use.more_per_column == 0;
-  for (const char* of_gpus : {"prefetch", "expanded"}) {
+  for (const char* of_gpus : {"prefetch", "expanded", "paired_lanes"}) {
     if (of_gpus == std::string("expanded") && !plain) continue;  // PoCL compiles it for long
     std::map<std::string, std::int64_t> params = params_of(kHostTiles[1]);
     params[of_gpus] = 1;
@@ -170,21 +178,28 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, Ti
   const auto& p = args.choice.params;
   const Tile tile = tile_of(p);
   const hal::DType dtype = args.call.inputs[0].dtype;
+  const std::int64_t wide_a = load_width(dtype, d.trans_a ? d.m : d.k),
+                     wide_b = load_width(dtype, d.trans_b ? d.k : d.n);
+  const bool whole_steps = !use.step_groups && d.k % tile.bk == 0;
   own.kernel = "matmul_gpu_tile";
   for (hal::Define& item : std::vector<hal::Define>{
            define("AB_TYPE", dtype_code(dtype)), define("BM", tile.bm), define("BN", tile.bn),
            define("BK", tile.bk), define("TM", tile.tm), define("TN", tile.tn),
            define("TRANS_A", d.trans_a ? 1 : 0), define("TRANS_B", d.trans_b ? 1 : 0),
-           define("WIDE_A", load_width(dtype, d.trans_a ? d.m : d.k)),
-           define("WIDE_B", load_width(dtype, d.trans_b ? d.k : d.n)),
-           define("WHOLE_STEPS", !use.step_groups && d.k % tile.bk == 0),
+           define("WIDE_A", wide_a), define("WIDE_B", wide_b), define("WHOLE_STEPS", whole_steps),
            define("PREFETCH", gpu_tile_prefetches(p, args.device.info())),
-           define("EXPANDED", is_expanded(p, args.device.info()))})
+           define("EXPANDED", is_expanded(p, args.device.info())),
+           define("PAIRED_LANES", has_paired_lanes(p, args.device.info()))})
     own.defines.push_back(std::move(item));
   if (shares_rows(tile, args.device.info())) {
     own.defines.push_back(define("SUBGROUP", kSubgroup));
     own.defines.push_back({"MOST_REGISTERS", "1"});
   }
+  // On NVIDIA 512 invocations of 128 registers share a multiprocessor. Two registers more, and a workgroup of 256 would be alone on it,
+  // with nothing to do at its barriers. Where a row's end or the last step has to be found, they do not suffice.
+  if (args.device.info().backend == "opencl" && is_of_nvidia(args.device.info()) && tile.tm * tile.tn >= 64 &&
+      whole_steps && wide_a > 1 && wide_b > 1)
+    own.defines.push_back(define("MIN_WORKGROUPS", 512 / tile.workgroup()));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d, use.row_groups));
   launch_product(args, d, own);
