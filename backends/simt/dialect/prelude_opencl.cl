@@ -62,7 +62,7 @@
                                             mesh_o_##name);                                            \
   __global MESH_CONST_##access type##4 *name##_4 = (__global MESH_CONST_##access type##4 *)name;       \
   (void)name##_4;
-// Where compilers see that, neighbours are loaded together.
+// Aligned so that compilers load four neighbours together.
 #define MESH_LOCAL(type, name, count) __local type name[count] __attribute__((aligned(16)));
 #define MESH_ACCESS_CODE(i, access, type, name) +(MESH_CODE_##access << (2 * i))
 #define MESH_CONSTANT_CODE(i, type, name) +(1 << i)
