@@ -1,6 +1,6 @@
 #include "trainer/serve/api_error.h"
 
-#include <nlohmann/json.hpp>
+#include "trainer/serve/api_response.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -16,14 +16,13 @@ std::string type_of(int status) {
 
 std::string error_json(const ApiError& error) {
   const auto text_or_null = [](const std::string& text) {
-    return text.empty() ? nlohmann::ordered_json() : nlohmann::ordered_json(text);
+    return text.empty() ? ResponseJson() : ResponseJson(text);
   };
-  return nlohmann::ordered_json{{"error",
-                                 {{"message", std::string(error.what())},
-                                  {"type", type_of(error.status)},
-                                  {"param", text_or_null(error.param)},
-                                  {"code", text_or_null(error.code)}}}}
-      .dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return dumped({{"error",
+                  {{"message", std::string(error.what())},
+                   {"type", type_of(error.status)},
+                   {"param", text_or_null(error.param)},
+                   {"code", text_or_null(error.code)}}}});
 }
 
 HttpResponse error_response(const ApiError& error) {

@@ -1,6 +1,7 @@
 #include "trainer/serve/api_response.h"
 
 #include <cmath>
+#include <string_view>
 
 namespace meshloom::trainer {
 namespace {
@@ -84,7 +85,13 @@ ResponseJson chunk_head(const ResponseHead& head, ResponseJson choices) {
 }  // namespace
 
 std::string dumped(const ResponseJson& json) {
-  return json.dump(-1, ' ', false, ResponseJson::error_handler_t::replace);
+  std::string text = json.dump(-1, ' ', false, ResponseJson::error_handler_t::replace);
+  for (const auto& [bytes, escape] : {std::pair<std::string_view, std::string_view>("\xc2\x85", "\\u0085"),
+                                      {"\xe2\x80\xa8", "\\u2028"},
+                                      {"\xe2\x80\xa9", "\\u2029"}})
+    for (std::size_t at = 0; (at = text.find(bytes, at)) != std::string::npos; at += escape.size())
+      text.replace(at, bytes.size(), escape);
+  return text;
 }
 
 ResponseJson usage_json(const Usage& usage) {

@@ -49,6 +49,8 @@ struct ChoicePart {
   std::string finish_reason;  // "" = null
 };
 
+// On one line for every client: the characters beyond ASCII that end lines by Unicode (U+0085, U+2028 and U+2029) are escaped, at which
+// clients cut a stream that read it by lines of text, as those that use Python's httpx do.
 std::string dumped(const ResponseJson& json);
 ResponseJson usage_json(const Usage& usage);
 // A whole response.

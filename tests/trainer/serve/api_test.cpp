@@ -284,6 +284,28 @@ TEST(Api, AStreamOfACompletion) {
   EXPECT_EQ(parts.back()["usage"]["completion_tokens"], 7);
 }
 
+// Clients that read lines of text would cut an event there.
+TEST(Api, NoTextEndsALine) {
+  const std::string separators = "a\xc2\x85 b\xe2\x80\xa8 c\xe2\x80\xa9 d\xe2\x82\xac\x0b\x0c\x1c\x1d\x1e\r";
+  ScriptedServer server;
+  server.engine.say(separators);
+  for (const char* stream : {"false", "true"}) {
+    const Answer answer =
+        server.post("/v1/completions",
+                    std::string(R"({"prompt":"p","max_tokens":40,"logprobs":1,"stream":)") + stream + "}");
+    for (const char* separator :
+         {"\xc2\x85", "\xe2\x80\xa8", "\xe2\x80\xa9", "\x0b", "\x0c", "\x1c", "\x1d", "\x1e"})
+      EXPECT_THAT(answer.body, testing::Not(testing::HasSubstr(separator)));
+    EXPECT_THAT(answer.body, testing::HasSubstr("\xe2\x82\xac"));
+    std::string text;
+    if (*stream == 'f')
+      text = json_of(answer)["choices"][0]["text"];
+    else
+      for (const Json& part : chunks(answer)) text += part["choices"][0]["text"];
+    EXPECT_EQ(text, separators);
+  }
+}
+
 TEST(Api, AChat) {
   ScriptedServer server;
   Json json = json_of(server.post(
