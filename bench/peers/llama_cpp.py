@@ -4,12 +4,14 @@
 
 DIR has llama-bench, llama-batched-bench and llama-quantize, as scripts/build-llama-cpp builds them. llama.cpp gets GGUF files of a model of
 random weights; q8_0 and q4_0 are files of its own llama-quantize, whose blocks both sides multiply. Ratios are medians over the rounds of
-our rate by theirs. Prints a line per bar and exits with 1 where one falls short.
+our rate by theirs, and shares of the bandwidth are by the median of what was measured in the round. Prints a line per bar and exits with 1
+where one falls short.
 """
 import argparse
 import json
 import os
 import pathlib
+import statistics
 import subprocess
 import sys
 
@@ -75,18 +77,22 @@ def their_rates(options, model, only_decode):
 
 
 def our_rates(options, words, only_decode):
+    """The rates, the bytes that decoding reads per second, and what the processor reads per second, which each run measures when it begins."""
+    reads = []
+
     def decode(texts, context, prompt, rounds):
         report = json.loads(run(options.program, "bench", "decode", *words, "--device", "cpu", "--quiet", "--json", "--texts", texts,
                                 "--context", context, "--prompt", prompt, "--rounds", rounds, MESHLOOM_THREADS=str(options.threads)))
+        reads.append(report["read_bytes_per_second"])
         return report, [case["tokens"] / case["seconds"] for case in report["cases"]]
 
     report, (rate,) = decode(1, options.context, 0, options.context)
     case = report["cases"][0]
-    rates = {"decode": rate, "share": case["bytes"] / case["seconds"] / report["read_bytes_per_second"]}
+    rates = {"decode": rate}
     if not only_decode:
         rates["prompt"] = decode(1, options.context, PROMPT, 3)[1][1]
         rates["batch"] = decode(BATCH, BATCH_CONTEXT, 0, options.batch_tokens)[1][0]
-    return rates
+    return rates, case["bytes"] / case["seconds"], reads
 
 
 def main():
@@ -105,28 +111,33 @@ def main():
     options.tool = lambda name: folder / name
     ggufs, ours = files_of(options, "build/serving")
     rates = {}  # (what, "llama.cpp" or "meshloom", kind of weights): one of each round
+    shares = {kind: [] for kind in BANDWIDTH}
     for _ in range(options.rounds):
+        read, bandwidths = {}, []
         for kind, model in ggufs.items():
             only_decode = kind in ("f32", "f16", "q4_0")
             both = {"llama.cpp": their_rates(options, model, only_decode)}
             if kind in ours:
-                both["meshloom"] = our_rates(options, ours[kind], only_decode)
+                both["meshloom"], read[kind], measured = our_rates(options, ours[kind], only_decode)
+                bandwidths += measured
             for side, found in both.items():
                 for what, rate in found.items():
                     rates.setdefault((what, side, kind), []).append(rate)
+        # Each is of some milliseconds, in which neighbours may have read much or nothing.
+        for kind, values in shares.items():
+            values.append(read[kind] / statistics.median(bandwidths))
         if options.json:
             with open(options.json, "w", encoding="utf-8") as out:
                 json.dump([[*key, values] for key, values in rates.items()], out)
     for (what, side, kind), values in sorted(rates.items()):
-        if what != "share":
-            print_rate(f"{what:6} {side:9} {kind:4}", values)
+        print_rate(f"{what:6} {side:9} {kind:4}", values)
     bars = RatioBars()
     for what, kind, peers, least in BARS:
         theirs = [max(each) for each in zip(*(rates[what, "llama.cpp", peer] for peer in peers))]
         ratios = [a / b for a, b in zip(rates[what, "meshloom", kind], theirs)]
         bars.bar(f"{what} of {kind} by llama.cpp's {' or '.join(peers)}", ratios, least)
     for kind, least in BANDWIDTH.items():
-        bars.bar(f"decode of {kind}, share of the bandwidth of reading", rates["share", "meshloom", kind], least)
+        bars.bar(f"decode of {kind}, share of the bandwidth of reading", shares[kind], least)
     return 1 if bars.short else 0
 
 

@@ -27,7 +27,8 @@ def main():
     tokens = {}
     for turn in range(options.rounds + 1):
         for name, sampling in texts.items():
-            for which, server in enumerate(servers):
+            for which in ((0, 1), (1, 0))[turn % 2]:  # whatever changes with time counts for both
+                server = servers[which]
                 before = [server.metric(f"spec_decode_num_{kind}_tokens_total") for kind in ("draft", "accepted")]
                 begun = time.time()
                 answer = server.completion({"prompt": prompt, "max_tokens": options.tokens, "seed": turn, "ignore_eos": True,
