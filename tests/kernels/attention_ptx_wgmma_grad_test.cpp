@@ -44,7 +44,7 @@ TEST_F(AttentionPtxWgmmaGrad, EveryTileEqualsTheReference) {
                         {.s = 67, .t = 129, .h = 2, .dtype = dtype},
                         {.b = 2, .s = 65, .t = 390, .dtype = dtype},
                         {.s = 390, .t = 63, .causal = false, .dtype = dtype}},
-                       dtype == DType::f16 ? 2 : 0);
+                       testing::SizeIs(4), dtype == DType::f16 ? 2 : 0);
 }
 
 TEST_F(AttentionPtxWgmmaGrad, WrongInstructionsAreFound) {

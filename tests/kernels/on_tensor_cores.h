@@ -59,7 +59,8 @@ class OnTensorCores : public testing::Test {
     return variant_->fit(CaseCall(catalog_, op_, test).view(), info);
   }
   Outcome run(hal::Device& device, const kernels::Case& test, std::uint64_t seed) const {
-    return run_variant(device, *variant_, fit(test, device.info()), CaseCall(catalog_, op_, test), seed);
+    const CaseCall call(catalog_, op_, test);
+    return run_variant(device, *variant_, variant_->fit(call.view(), device.info()), call, seed);
   }
   // With these parameters.
   void expect_right(hal::Device& device, const kernels::Fit& fit, const CaseCall& call) const {

@@ -120,11 +120,12 @@ std::shared_ptr<ClExecutable> Compiler::compile(const hal::ExecutableSpec& spec)
       throw hal::Error(where, "must compile on " + info.name + " as '" + spec.key() + "'",
                        status_name(status) + ": " + build_log(program.get(), device));
     std::vector<std::byte> binary = binary_of(program.get());
-    const std::string built(reinterpret_cast<const char*>(binary.data()), binary.size());
-    const std::optional<std::string> for_sm_90a = ptx_for_sm_90a(built);
-    std::optional<std::string> ptx = for_sm_90a;
+    const std::string_view built(reinterpret_cast<const char*>(binary.data()), binary.size());
+    std::optional<std::string> ptx = ptx_for_sm_90a(built);
+    const bool for_sm_90a = ptx.has_value();
     if (const int groups = min_workgroups(spec))
-      if (auto limited = ptx_with_min_workgroups(ptx.value_or(built), groups)) ptx = std::move(limited);
+      if (auto limited = ptx_with_min_workgroups(for_sm_90a ? *ptx : built, groups)) ptx = std::move(limited);
+    // Without a bound on its registers a kernel runs too.
     if (ptx) {
       const auto* begin = reinterpret_cast<const std::byte*>(ptx->data());
       std::vector<std::byte> changed(begin, begin + ptx->size());
