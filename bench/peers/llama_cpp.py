@@ -111,7 +111,6 @@ def main():
     options.tool = lambda name: folder / name
     ggufs, ours = files_of(options, "build/serving")
     rates = {}  # (what, "llama.cpp" or "meshloom", kind of weights): one of each round
-    shares = {kind: [] for kind in BANDWIDTH}
     for _ in range(options.rounds):
         read, bandwidths = {}, []
         for kind, model in ggufs.items():
@@ -124,20 +123,21 @@ def main():
                 for what, rate in found.items():
                     rates.setdefault((what, side, kind), []).append(rate)
         # Each is of some milliseconds, in which neighbours may have read much or nothing.
-        for kind, values in shares.items():
-            values.append(read[kind] / statistics.median(bandwidths))
+        for kind in BANDWIDTH:
+            rates.setdefault(("share", "meshloom", kind), []).append(read[kind] / statistics.median(bandwidths))
         if options.json:
             with open(options.json, "w", encoding="utf-8") as out:
                 json.dump([[*key, values] for key, values in rates.items()], out)
     for (what, side, kind), values in sorted(rates.items()):
-        print_rate(f"{what:6} {side:9} {kind:4}", values)
+        if what != "share":
+            print_rate(f"{what:6} {side:9} {kind:4}", values)
     bars = RatioBars()
     for what, kind, peers, least in BARS:
         theirs = [max(each) for each in zip(*(rates[what, "llama.cpp", peer] for peer in peers))]
         ratios = [a / b for a, b in zip(rates[what, "meshloom", kind], theirs)]
         bars.bar(f"{what} of {kind} by llama.cpp's {' or '.join(peers)}", ratios, least)
     for kind, least in BANDWIDTH.items():
-        bars.bar(f"decode of {kind}, share of the bandwidth of reading", shares[kind], least)
+        bars.bar(f"decode of {kind}, share of the bandwidth of reading", rates["share", "meshloom", kind], least)
     return 1 if bars.short else 0
 
 
