@@ -8,7 +8,7 @@ namespace meshloom::backends::opencl {
 using simt::Pass;
 
 // Each is defined beside its kernels.
-kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_vec16();
+kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_dpas(), matmul_vec16();
 kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_mma_grad();
 kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
 kernels::Variant flash_attention_vec16(Pass), flash_attention_vec16_bias_grad();
@@ -17,7 +17,8 @@ void add_opencl_variants(kernels::Catalog& catalog) {
   catalog.add("opencl",
               simt::variants(
                   {{"matmul",
-                    {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma()}, .cpu_driver = {matmul_vec16()}}},
+                    {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()},
+                     .cpu_driver = {matmul_vec16()}}},
                    {"flash_attention",
                     {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma()},
                      .cpu_driver = {flash_attention_vec16(Pass::forward)}}},

@@ -1,9 +1,11 @@
-// A test of a variant of OpenCL for NVIDIA's tensor cores, held to the reference on a device that pretends (pretender.h).
+// A test of a variant of OpenCL for a GPU's matrix units, NVIDIA's by default, held to the reference on a device that pretends to
+// be one (pretender.h).
 #pragma once
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstdlib>
 #include <memory>
 #include <set>
@@ -23,8 +25,8 @@ namespace meshloom::tests {
 
 class OnTensorCores : public testing::Test {
  protected:
-  explicit OnTensorCores(std::string op, std::string variant = "ptx_mma")
-      : op_(std::move(op)), name_(std::move(variant)) {}
+  explicit OnTensorCores(std::string op, std::string variant = "ptx_mma", PretendedGpu gpu = nvidia_gpu())
+      : op_(std::move(op)), name_(std::move(variant)), gpu_(std::move(gpu)) {}
 
   // The largest tile's, and what the instructions take by hand.
   static constexpr std::int64_t kLocalBytes = 64 << 10;
@@ -50,10 +52,10 @@ class OnTensorCores : public testing::Test {
   }
 
   const kernels::Contract& contract() const { return catalog_.contract(op_); }
-  // On a GPU of NVIDIA the instructions are its own.
+  // On such a GPU the instructions are its own.
   std::unique_ptr<hal::Device> open() const { return open(by_hand_); }
   std::unique_ptr<hal::Device> open(int by_hand) const {
-    return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand));
+    return hal::checked(std::make_unique<Pretender>(registry_.open(id_), by_hand, gpu_));
   }
   kernels::Fit fit(const kernels::Case& test, const hal::DeviceInfo& info) const {
     return variant_->fit(CaseCall(catalog_, op_, test).view(), info);
@@ -100,10 +102,10 @@ class OnTensorCores : public testing::Test {
   // The self-test trusts instructions that are right, and finds that these are not. Returns what it compiled of the former.
   std::vector<hal::ExecutableSpec> expect_self_test_tells(int wrong) const {
     const std::string variant = op_ + " " + name_;
-    Pretender right(registry_.open(id_), 1);
+    Pretender right(registry_.open(id_), 1, gpu_);
     EXPECT_THAT(self_test(right), testing::IsEmpty());
     EXPECT_EQ(right.info().self_test_results.at(variant), "");
-    Pretender device(registry_.open(id_), wrong);
+    Pretender device(registry_.open(id_), wrong, gpu_);
     const std::vector<kernels::SelfTestFailure> found = self_test(device);
     EXPECT_THAT(found, testing::SizeIs(1));
     for (const kernels::SelfTestFailure& failure : found) {
@@ -165,9 +167,13 @@ class OnTensorCores : public testing::Test {
     return slow_cases() || which % count == turn % count;
   }
 
-  static bool has_tensor_cores(const hal::DeviceInfo& info) { return !info.limits.matrix_shapes.empty(); }
+  bool has_tensor_cores(const hal::DeviceInfo& info) const {
+    const auto& shapes = info.limits.matrix_shapes;
+    return std::find(shapes.begin(), shapes.end(), gpu_.matrix_shapes.front()) != shapes.end();
+  }
 
   const std::string op_, name_;
+  const PretendedGpu gpu_;
   int by_hand_ = 1;
   kernels::Catalog catalog_;
   hal::Registry registry_;

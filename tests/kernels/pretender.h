@@ -1,4 +1,4 @@
-// Runs the kernels for NVIDIA's tensor cores on any OpenCL device: the instructions are put together by hand (mma.inc),
+// Runs the kernels for a GPU's matrix units on any OpenCL device: the instructions are put together by hand (mma.inc, dpas.inc),
 // everything else runs as there.
 #pragma once
 
@@ -14,41 +14,71 @@
 
 namespace meshloom::tests {
 
-// Says that it is an NVIDIA GPU.
-inline void pretend(hal::DeviceInfo& info) {
+// The GPU that a device pretends to be.
+struct PretendedGpu {
+  std::string vendor, name, profile;
+  std::int32_t subgroup = 32;
+  std::int64_t max_local_bytes = 48 << 10;
+  std::vector<hal::MatrixShape> matrix_shapes;
+  // Kernels whose names have this word have the instructions; where this constant is defined they are made by hand.
+  std::string kernels, by_hand;
+};
+
+inline PretendedGpu nvidia_gpu() {
   using hal::DType;
-  info.is_cpu = false;
-  info.vendor = "NVIDIA Corporation";
-  info.profile = hal::find_profile("h100");
-  info.limits.subgroup = 32;
-  info.limits.max_local_bytes = 48 << 10;
-  info.limits.max_workgroup = 1024;
-  info.limits.matrix_shapes = {{16, 8, 16, DType::bf16, DType::f32}, {16, 8, 16, DType::f16, DType::f32}};
+  return {"NVIDIA Corporation",
+          "",
+          "h100",
+          32,
+          48 << 10,
+          {{16, 8, 16, DType::bf16, DType::f32}, {16, 8, 16, DType::f16, DType::f32}},
+          "ptx_",
+          "MMA_BY_HAND"};
+}
+
+// With matrix units for subgroups of 8 or 16 lanes.
+inline PretendedGpu intel_gpu(std::int32_t lanes) {
+  using hal::DType;
+  return {"Intel(R) Corporation",
+          lanes == 8 ? "Intel(R) Arc(TM) A770 Graphics" : "Intel(R) Arc(TM) B580 Graphics",
+          lanes == 8 ? "arc-a770" : "arc-b580",
+          16,
+          64 << 10,
+          {{8, lanes, 16, DType::bf16, DType::f32}, {8, lanes, 16, DType::f16, DType::f32}},
+          "_dpas",
+          "DPAS_BY_HAND"};
 }
 
 // A device that pretends, and makes the instructions by hand as `by_hand` says; 0: leaves them as they are.
 class Pretender : public hal::ForwardingDevice {
  public:
-  Pretender(std::unique_ptr<hal::Device> inner, int by_hand)
-      : ForwardingDevice(std::move(inner)), by_hand_(by_hand) {
-    pretend(info_);
+  Pretender(std::unique_ptr<hal::Device> inner, int by_hand, PretendedGpu gpu = nvidia_gpu())
+      : ForwardingDevice(std::move(inner)), by_hand_(by_hand), gpu_(std::move(gpu)) {
+    info_.is_cpu = false;
+    info_.vendor = gpu_.vendor;
+    if (!gpu_.name.empty()) info_.name = gpu_.name;
+    info_.profile = hal::find_profile(gpu_.profile);
+    info_.limits.subgroup = gpu_.subgroup;
+    info_.limits.max_local_bytes = gpu_.max_local_bytes;
+    info_.limits.max_workgroup = 1024;
+    info_.limits.matrix_shapes = gpu_.matrix_shapes;
   }
 
   std::shared_ptr<hal::Executable> load(const hal::ExecutableSpec& wanted) override {
     hal::ExecutableSpec spec = wanted;
-    if (spec.kernel.find("ptx_") != std::string::npos) {
-      for (const hal::Define& item : spec.defines)
-        EXPECT_NE(item.name, "MMA_BY_HAND") << "is for tests alone";
+    if (spec.kernel.find(gpu_.kernels) != std::string::npos) {
+      for (const hal::Define& item : spec.defines) EXPECT_NE(item.name, gpu_.by_hand) << "is for tests alone";
       loaded_.push_back(spec);
-      if (by_hand_ > 0) spec.defines.push_back({"MMA_BY_HAND", std::to_string(by_hand_)});
+      if (by_hand_ > 0) spec.defines.push_back({gpu_.by_hand, std::to_string(by_hand_)});
     }
     return ForwardingDevice::load(spec);
   }
-  // The kernels for tensor cores, as they were asked for.
+  // The kernels for matrix units, as they were asked for.
   const std::vector<hal::ExecutableSpec>& loaded() const { return loaded_; }
 
  private:
   int by_hand_;
+  PretendedGpu gpu_;
   std::vector<hal::ExecutableSpec> loaded_;
 };
 

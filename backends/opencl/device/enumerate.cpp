@@ -6,7 +6,9 @@
 #include <climits>
 #include <cstdint>
 #include <cstdio>
+#include <span>
 
+#include "backends/opencl/device/dpas.h"
 #include "backends/simt/host/quirks.h"
 #include "backends/simt/own_profile.h"
 
@@ -85,6 +87,19 @@ void fill_nvidia(cl_device_id device, hal::DeviceInfo& info) {
     info.limits.matrix_shapes.push_back({16, 8, 16, in, hal::DType::f32});
 }
 
+// Intel's matrix units need subgroups of the smallest size that the GPU has, which is the number of their columns.
+void fill_intel(cl_device_id device, hal::DeviceInfo& info) {
+  constexpr cl_device_info kSubgroupSizes = 0x4108;
+  std::array<std::size_t, 8> sizes{};
+  std::size_t bytes = 0;
+  if (clGetDeviceInfo(device, kSubgroupSizes, sizeof sizes, sizes.data(), &bytes) != CL_SUCCESS) return;
+  const std::span<const std::size_t> listed = std::span(sizes).first(bytes / sizeof sizes[0]);
+  const auto lanes = std::min_element(listed.begin(), listed.end());
+  if (lanes == listed.end() || (*lanes != 8 && *lanes != 16)) return;
+  for (const hal::DType in : {hal::DType::bf16, hal::DType::f16})
+    info.limits.matrix_shapes.push_back(dpas_shape(static_cast<std::int32_t>(*lanes), in));
+}
+
 // What is free now, by cl_amd_device_attribute_query; 0 = the driver does not know. Other vendors have no such question.
 std::int64_t free_bytes(cl_device_id device) {
   constexpr cl_device_info kGlobalFreeMemoryAmd = 0x4039;
@@ -150,6 +165,9 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.features.push_back("subgroup=" + std::to_string(limits.subgroup));
   if (contains(info.vendor, "NVIDIA") && has_word(extensions, "cl_nv_device_attribute_query"))
     fill_nvidia(device, info);
+  if (has_word(extensions, "cl_intel_subgroup_matrix_multiply_accumulate") &&
+      has_word(extensions, "cl_intel_required_subgroup_size"))
+    fill_intel(device, info);
   const std::int64_t free = has_word(extensions, "cl_amd_device_attribute_query") ? free_bytes(device) : 0;
   const std::int64_t all = limits.memory_bytes;
   if (free > 0 && free < all) {

@@ -1,6 +1,6 @@
 // Assembly of Intel's Xe GPUs as the graphics compiler (IGC) dumps it, and what it keeps a vector engine busy with.
-// Counted: a cycle of issue for every instruction and for each native width of its execution size beyond the first; widths of
-// loads; waits. Not counted: latencies, bank conflicts, caches, that integers and floats of two threads issue at the same time,
+// Counted: a cycle of issue for every instruction and for each native width of its execution size beyond the first; cycles of the
+// matrix unit, beside which others issue; widths of loads; waits. Not counted: latencies, bank conflicts, caches, that integers and floats of two threads issue at the same time,
 // and that transcendental functions take longer. docs/inspecting-kernels.md has the numbers.
 #pragma once
 

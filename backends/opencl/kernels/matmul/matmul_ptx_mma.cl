@@ -11,6 +11,7 @@
 #include "matmul_bindings.inc"
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
 #include "matmul_epilogue.inc"
+#include "eight.inc"
 #include "k_steps.inc"
 #include "mma.inc"
 #include "store_patch.inc"
@@ -33,21 +34,6 @@
 #define WIDTH(along_k, rows) ((along_k) ? BK / 8 : (rows) / 8)
 #define PLACE(row, chunk, width) \
   ((row) * (width) + ((chunk) ^ ((width) >= 8 ? (row) & 7 : (row) / (8 / (width)) & ((width) - 1))))
-
-// The eight elements of a row from `column` on, 0 from `columns` on; all 0 unless `inside`.
-FN uint4 eight(__global const ushort *row, int column, int columns, bool wide, bool inside) {
-  uint4 chunk = (uint4)(0u);
-  if (inside) {
-    if (wide) {
-      chunk = *(__global const uint4 *)(row + column);
-    } else {
-      uint x[8];
-      UNROLL for (int i = 0; i < 8; ++i) x[i] = column + i < columns ? row[column + i] : 0u;
-      chunk = (uint4)(x[0] | x[1] << 16, x[2] | x[3] << 16, x[4] | x[5] << 16, x[6] | x[7] << 16);
-    }
-  }
-  return chunk;
-}
 
 // What this invocation carries of a tile's `rows` from `first` on: from device memory, and into the tile. Rows and columns beyond
 // the end are others again, whose sums are not written; steps beyond it are 0.
