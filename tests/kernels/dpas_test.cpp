@@ -59,7 +59,8 @@ TEST_P(Dpas, EveryTileAndTransposeEqualsTheReference) {
       }
       ++turn;
     }
-  for (const auto& [bm, bn] : {std::pair(256, 128), std::pair(128, 256), std::pair(64, 64), std::pair(16, 64)})
+  for (const auto& [bm, bn] :
+       {std::pair(256, 128), std::pair(128, 256), std::pair(64, 64), std::pair(16, 64)})
     EXPECT_TRUE(extents.contains({bm, bn})) << bm << " x " << bn;
 }
 

@@ -110,6 +110,18 @@
     own[3 * MATRIX_N] = next[e].w;                                                                                     \
   }
 #endif
+// Not a loop, which Debian 12's compiler does not unroll: it would keep all sums in memory.
+#define FINISH_ROWS(i)                                                              \
+  {                                                                                 \
+    UNROLL for (int j = 0; j < MATRICES_N; ++j) {                                   \
+      const float8 sum = sums[(i) * MATRICES_N + j];                                \
+      PUT_ROW(0, s0) PUT_ROW(1, s1) PUT_ROW(2, s2) PUT_ROW(3, s3)                   \
+      PUT_ROW(4, s4) PUT_ROW(5, s5) PUT_ROW(6, s6) PUT_ROW(7, s7)                   \
+    }                                                                               \
+    SUBGROUP_FENCE();                                                               \
+    STORE_PATCH(patch, PATCH_ROW, OWN_N, m0 + m_own + 8 * (i), n0 + n_own)          \
+    SUBGROUP_FENCE();                                                               \
+  }
 #define PUT_ROW(row, component) patch[(row) * PATCH_ROW + j * MATRIX_N + lane] = sum.component;
 
 KERNEL_BEGIN
@@ -147,14 +159,12 @@ KERNEL_BEGIN
   }
   // Neighbours in C are neighbouring lanes' work: whole lines are written.
   __local float *patch = (__local float *)tiles + subgroup * 8 * PATCH_ROW;
-  UNROLL for (int i = 0; i < MATRICES_M; ++i) {
-    UNROLL for (int j = 0; j < MATRICES_N; ++j) {
-      const float8 sum = sums[i * MATRICES_N + j];
-      PUT_ROW(0, s0) PUT_ROW(1, s1) PUT_ROW(2, s2) PUT_ROW(3, s3)
-      PUT_ROW(4, s4) PUT_ROW(5, s5) PUT_ROW(6, s6) PUT_ROW(7, s7)
-    }
-    SUBGROUP_FENCE();
-    STORE_PATCH(patch, PATCH_ROW, OWN_N, m0 + m_own + 8 * i, n0 + n_own)
-    SUBGROUP_FENCE();
-  }
+  FINISH_ROWS(0)
+#if MATRICES_M > 1
+  FINISH_ROWS(1)
+#endif
+#if MATRICES_M > 2
+  FINISH_ROWS(2)
+  FINISH_ROWS(3)
+#endif
 KERNEL_END

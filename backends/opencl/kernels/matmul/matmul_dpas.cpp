@@ -39,13 +39,9 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixSh
                                Block{32, 64, 2, 2},   Block{16, 64, 2, 2}};
   std::vector<MatrixTile> all;
   for (const Block& block : kBlocks) {
-    const MatrixTile tile{shape,
-                          shape.n,
-                          block.bm / (8 * block.fm),
-                          block.bn / (shape.n * block.fn),
-                          block.fm,
-                          block.fn,
-                          kDepth};
+    const MatrixTile tile{
+        shape,    shape.n, block.bm / (8 * block.fm), block.bn / (shape.n * block.fn), block.fm,
+        block.fn, kDepth};
     if (tile.workgroup() <= simt::max_invocations(target) &&
         shared_bytes(tile) <= simt::workgroup_bytes(target))
       all.push_back(tile);
@@ -81,12 +77,12 @@ void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const hal::DType in = args.call.inputs[0].dtype;
   const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
-  simt::Launch own{.kernel = "matmul_dpas",
-                   .defines = {simt::define("AB_TYPE", simt::dtype_code(in)),
-                               simt::define("WHOLE_STEPS", d.k % tile.bk == 0),
-                               simt::define("WIDE_C", d.n % 8 == 0)}};
-  if (tile.fm * tile.fn >= 16) own.defines.push_back({"MOST_REGISTERS", "1"});
-  simt::launch_product(args, d, tile, own);
+  simt::launch_product(
+      args, d, tile,
+      {.kernel = "matmul_dpas",
+       .defines = {simt::define("AB_TYPE", simt::dtype_code(in)),
+                   simt::define("WHOLE_STEPS", d.k % tile.bk == 0), simt::define("WIDE_C", d.n % 8 == 0),
+                   simt::define("MOST_REGISTERS", 1)}});
 }
 
 }  // namespace
@@ -95,7 +91,8 @@ kernels::Variant matmul_dpas() {
   return {.name = "dpas",
           .kinds = {hal::ProfileKind::gpu},
           .about =
-              "16-bit floats on the matrix units of Intel's GPUs, by cl_intel_subgroup_matrix_multiply_accumulate: "
+              "16-bit floats on the matrix units of Intel's GPUs, by "
+              "cl_intel_subgroup_matrix_multiply_accumulate: "
               "a subgroup multiplies whole matrices",
           .fit = fit,
           .encode = encode,
