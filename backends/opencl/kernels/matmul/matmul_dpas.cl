@@ -148,7 +148,7 @@ KERNEL_BEGIN
       BLOCKS_B(y, MATRICES_N);
       UNROLL for (int i = 0; i < MATRICES_M; ++i) LOAD_A(x[i], tiles, at_a + i * BAND_A + s * BLOCK_A)
       UNROLL for (int j = 0; j < MATRICES_N; ++j) LOAD_B(y[j], tiles, at_b + j * BAND_B + s * BLOCK_B)
-      if (s == BK / 16 - 1) { FETCH(k_next) }
+      if (s == 0) { FETCH(k_next) }
       UNROLL for (int i = 0; i < MATRICES_M; ++i)
         UNROLL for (int j = 0; j < MATRICES_N; ++j) DPAS(sums[i * MATRICES_N + j], x[i], y[j])
     }
