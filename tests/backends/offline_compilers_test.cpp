@@ -94,6 +94,26 @@ TEST(XeListing, ALoopIsCounted) {
   EXPECT_EQ(xe::inspect_loops(xe::parse_listing(kXe, 16))[1].multiply_cycles, 2);
 }
 
+// The matrix unit multiplies while others issue, eight times as fast as the engine: 8 rows by 8 lanes and 16 steps of K.
+TEST(XeListing, MatrixProductsTakeTheirUnit) {
+  const auto loop = [](const std::string& lines, int native) {
+    return xe::inspect_loops(xe::parse_listing("_main:\n" + lines, native)).at(0);
+  };
+  const std::string of_8 =
+      "        dpas.8x8 (8|M0)  r26:f  r26:f  r38:bf  r33.0:bf  {Atomic} // $41\n"
+      "        dpas.8x4 (8|M0)  r34:f  r34:f  r38:bf  r33.0:bf  {$5} // $42\n";
+  const hal::LoopInspection products = loop(of_8, 8);
+  EXPECT_EQ(products.multiply_cycles, 16 + 8);
+  EXPECT_EQ(products.issue_cycles, 16 + 8) << "issuing them takes less";
+  const std::string of_16 = "        dpas.8x8 (16|M0)  r26:f  r26:f  r38:hf  r33.0:hf  {$5} // $41\n";
+  EXPECT_EQ(loop(of_16, 16).multiply_cycles, 16);
+  std::string busy = of_16;
+  for (int i = 0; i < 19; ++i)
+    busy += "        add (16|M0)  r2.0<1>:d  r3.0<1;1,0>:d  r4.0<1;1,0>:d  {I@1} // $50\n";
+  EXPECT_EQ(loop(busy, 16).issue_cycles, 20) << "one for dpas, too";
+  EXPECT_EQ(loop(busy, 16).multiply_cycles, 16);
+}
+
 // The negative control: the wait stands where the load does.
 TEST(XeListing, AWaitBeforeTheProductsIsExposed) {
   std::string early = without(kXe, "$12.dst,");
