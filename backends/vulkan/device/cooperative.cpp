@@ -21,6 +21,8 @@ std::vector<std::int64_t> subgroup_choices(const hal::DeviceInfo& target, const 
   // Intel's unit needs subgroups of its N, whatever size other kernels get.
   if (target.vendor == "Intel" && shape.n >= limits.min_subgroup && shape.n <= limits.max_subgroup)
     sizes.front() = shape.n;
+  // AMD's wants each operand twice in waves of 64, in registers and from workgroup memory.
+  if (target.vendor == "AMD" && limits.min_subgroup <= 32 && limits.max_subgroup >= 32) sizes.front() = 32;
   for (std::int64_t size = std::max(limits.min_subgroup, 1); size <= limits.max_subgroup; size *= 2)
     if (size != sizes.front()) sizes.push_back(size);
   return sizes;

@@ -131,15 +131,6 @@ std::string unsupported_call(const CallView& call, const hal::DeviceInfo& target
   return simt::unsupported_attention_size(call);
 }
 
-// The sizes of subgroup to try, the best first. AMD's unit wants each operand twice in waves of 64, in registers and from
-// workgroup memory.
-std::vector<std::int64_t> lane_choices(const hal::DeviceInfo& target, const hal::MatrixShape& shape) {
-  std::vector<std::int64_t> choices = subgroup_choices(target, shape);
-  if (target.vendor == "AMD")
-    std::stable_partition(choices.begin(), choices.end(), [](std::int64_t lanes) { return lanes == 32; });
-  return choices;
-}
-
 // Every tile the device has room for, what should be fastest first; `why` not, where there is none. `all`:
 // with every size of subgroup, and with own rows in workgroup memory too.
 std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, bool backward, bool all,
@@ -153,7 +144,7 @@ std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, boo
   const std::vector<std::int64_t> subgroup_numbers =
       target.is_cpu ? std::vector<std::int64_t>{4, 2, 8, 1} : std::vector<std::int64_t>{8, 4, 2, 1};
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype)) {
-    std::vector<std::int64_t> sizes = lane_choices(target, shape);
+    std::vector<std::int64_t> sizes = subgroup_choices(target, shape);
     if (!all) sizes.resize(1);
     for (const std::int64_t lanes : sizes)
       for (const std::int64_t subgroups : subgroup_numbers)

@@ -117,10 +117,12 @@ KERNEL_BEGIN
       BARRIER();
       coopMatStoreNV(sums[r * MATRICES_N + s], patches, patch_at, MATRIX_N, false);
       BARRIER();
-      for (int e = lane; e < MATRIX_M * MATRIX_N; e += LANES_OF_SUBGROUP) {
+      // Unrolled, or compilers leave the loops around it as they are too and keep the sums in memory.
+      UNROLL for (int q = 0; q < MATRIX_M * MATRIX_N; q += LANES_OF_SUBGROUP) {
+        int e = q + lane;
         int row = m0 + m_own + r * MATRIX_M + e / MATRIX_N;
         int column = n0 + n_own + s * MATRIX_N + e % MATRIX_N;
-        if (row < m && column < n) {
+        if (row < m && column < n && (MATRIX_M * MATRIX_N % LANES_OF_SUBGROUP == 0 || e < MATRIX_M * MATRIX_N)) {
           float value = TO_FLOAT(patches[patch_at + e]) * LOAD(a_scales, row) * LOAD(b_scales, column);
           if (with_bias != 0) value += LOAD(bias, column);
           STORE(c, row * n + column, value);
