@@ -58,7 +58,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
   const MatmulDims d = kernels::matmul_dims(call);
   const hal::MatrixShape shape = *find_dpas(target, call.inputs[0].dtype);
-  if (const auto tile = simt::best_tile(tiles(target, shape), target, d.m, d.n, d.g))
+  if (const auto tile = simt::best_tile(tiles(target, shape), target, d))
     return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
   return Fit::no(simt::unsupported_tiles(target, shape));
 }

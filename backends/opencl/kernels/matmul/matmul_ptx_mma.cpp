@@ -75,7 +75,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   // On an H200, three tiles of 128 x 128 by copies that do not wait multiply 1.5 times as fast as larger tiles through registers.
   const auto waits = [&](const MatrixTile& tile) { return default_async(tile, d, target) == 0; };
   if (!std::all_of(all.begin(), all.end(), waits)) std::erase_if(all, waits);
-  if (const auto tile = simt::best_tile(all, target, d.m, d.n, d.g))
+  if (const auto tile = simt::best_tile(all, target, d))
     return simt::fit_product(params_of(*tile, default_async(*tile, d, target)), d, target,
                              simt::product_tiles(*tile, d));
   return Fit::no(simt::unsupported_tiles(target, mma_shape(in)));

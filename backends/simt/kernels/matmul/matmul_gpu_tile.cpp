@@ -153,21 +153,30 @@ bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, cons
 
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
   const std::int64_t rows = use.row_groups > 0 ? ceil_div(d.m, use.row_groups) : d.m;
+  const bool split = use.row_groups == 0 && !use.unsplit;
   const Tile* chosen = nullptr;
+  double best = 0;
   for (const Tile& tile : tiles_for(target, use)) {
     if (!fits(target, tile, use)) continue;
-    if (chosen) {
+    if (target.is_cpu && chosen) {
       const std::array<std::int64_t, 3> groups = chosen->groups(d, use.row_groups);
       if (groups[0] * groups[1] * d.g >= target.profile.cores && !wider_than(chosen->bm, rows) &&
           !wider_than(chosen->bn, d.n))
         continue;
     }
+    if (!target.is_cpu) {
+      const double time = busiest_core(d, target, tile.tiles(d, use.row_groups), tile.bm * tile.bn,
+                                       {tile.tm, tile.tn, 1}, split);
+      constexpr double kMinGain = 1.03;
+      if (chosen && time * kMinGain > best) continue;
+      best = time;
+    }
     chosen = &tile;
   }
   if (chosen) {
     const Tiles tiles = chosen->tiles(d, use.row_groups);
-    return use.row_groups > 0 || use.unsplit ? fit_whole_product(params_of(*chosen), d, target, tiles)
-                                             : fit_product(params_of(*chosen), d, target, tiles);
+    return split ? fit_product(params_of(*chosen), d, target, tiles)
+                 : fit_whole_product(params_of(*chosen), d, target, tiles);
   }
   return Fit::no("the smallest tile needs " + std::to_string(kTiles[4].shared_bytes()) +
                  " bytes of workgroup memory and workgroups of 64; the device has " +

@@ -103,14 +103,28 @@ std::vector<MatrixTile> matrix_tiles(const hal::DeviceInfo& target, const hal::M
 }
 
 std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
-                                    std::int64_t m, std::int64_t n, std::int64_t g) {
+                                    const kernels::MatmulDims& d, bool split) {
   std::optional<MatrixTile> chosen;
+  if (target.is_cpu) {
+    for (const MatrixTile& tile : tiles) {
+      // A smaller tile is better where this one is at least twice the matrix, or leaves too few workgroups for the cores.
+      const bool too_large = chosen && (chosen->bm() >= 2 * d.m || chosen->bn() >= 2 * d.n);
+      const bool too_few =
+          chosen &&
+          chosen->groups(d.m, d.n, d.g)[0] * chosen->groups(d.m, d.n, d.g)[1] * d.g < target.profile.cores;
+      if (!chosen || too_large || too_few) chosen = tile;
+    }
+    return chosen;
+  }
+  // By RDNA3's matrix unit and local memory; others are not far from it.
+  constexpr double kLoad = 8, kMinGain = 1.03;
+  double best = 0;
   for (const MatrixTile& tile : tiles) {
-    // A smaller tile is better where this one is at least twice the matrix, or leaves too few workgroups for the cores.
-    const bool too_large = chosen && (chosen->bm() >= 2 * m || chosen->bn() >= 2 * n);
-    const bool too_few =
-        chosen && chosen->groups(m, n, g)[0] * chosen->groups(m, n, g)[1] * g < target.profile.cores;
-    if (!chosen || too_large || too_few) chosen = tile;
+    const double time = busiest_core(d, target, product_tiles(tile, d), tile.bm() * tile.bn(),
+                                     {tile.fm * tile.shape.m, tile.fn * tile.shape.n, kLoad}, split);
+    if (chosen && time * kMinGain > best) continue;
+    chosen = tile;
+    best = time;
   }
   return chosen;
 }

@@ -52,9 +52,10 @@ struct MatrixTile {
 std::vector<MatrixTile> matrix_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
                                      std::int64_t lanes,
                                      const std::function<std::int64_t(const MatrixTile&)>& shared_bytes);
-// The tile of `tiles` for g products of m x n: not much larger than those, and small enough to give every core work.
+// The tile of `tiles` for a product: not much larger than C, and small enough to give every core work. Where not `split`, K is never
+// divided between workgroups.
 std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
-                                    std::int64_t m, std::int64_t n, std::int64_t g);
+                                    const kernels::MatmulDims& dims, bool split = true);
 // The reason why no tile fits.
 std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape);
 

@@ -17,20 +17,46 @@ constexpr std::int64_t kPerCore = 2;
 constexpr std::int64_t kMinSteps = 8;
 // Limited, since the second kernel adds the parts one after the other.
 constexpr std::int64_t kMaxParts = 64;
+// What parts must gain where there are tiles for every core, but some cores have one more than others.
+constexpr double kMinGain = 1.25;
 
 std::int64_t elements(const MatmulDims& d) { return d.g * d.m * d.n; }
 
-// The number of parts of K that gives each core `per_core` workgroups; 1 where the tiles of C suffice or K is short.
+std::int64_t count(const Tiles& tiles) { return tiles.groups[0] * tiles.groups[1] * tiles.groups[2]; }
+
+// How many of the tiles the busiest core computes, whose K is in so many parts.
+double turns(const Tiles& tiles, std::int64_t parts, std::int64_t cores) {
+  return static_cast<double>(ceil_div(count(tiles) * parts, std::max<std::int64_t>(cores, 1))) /
+         static_cast<double>(parts);
+}
+
+// The smallest number of parts, up to `most`, with which cores are about evenly busy; 1 where that gains too little.
+std::int64_t even_parts(const Tiles& tiles, std::int64_t most, std::int64_t cores) {
+  constexpr double kAbout = 1.05;
+  double best = turns(tiles, 1, cores);
+  const double whole = best;
+  for (std::int64_t parts = 2; parts <= most; ++parts) best = std::min(best, turns(tiles, parts, cores));
+  if (whole < kMinGain * best) return 1;
+  std::int64_t parts = 2;
+  while (turns(tiles, parts, cores) > kAbout * best) ++parts;
+  return parts;
+}
+
+// The number of parts of K that gives each core `per_core` workgroups, or about equal work; 1 where the tiles of C suffice or K is
+// short.
 std::int64_t parts_of_k(const MatmulDims& d, const hal::DeviceInfo& target, const Tiles& tiles,
                         std::int64_t depth, std::int64_t per_core) {
-  const std::int64_t groups = tiles.groups[0] * tiles.groups[1] * tiles.groups[2];
-  if (groups >= target.profile.cores) return 1;
+  const std::int64_t groups = count(tiles);
+  const bool for_all = groups >= target.profile.cores;
+  if (for_all && target.is_cpu) return 1;
   const std::int64_t steps = ceil_div(d.k, tiles.step);
   const std::int64_t room =
       std::min({steps / kMinSteps, target.limits.max_groups[2] / tiles.groups[2],
                 // writing and reading all sums must not cost more than reading A and B
                 d.k * (d.m + d.n) / (d.m * d.n), std::numeric_limits<std::int32_t>::max() / elements(d)});
-  const std::int64_t wanted = std::min(per_core * target.profile.cores / groups, kMaxParts);
+  const std::int64_t wanted = for_all ? even_parts(tiles, std::min(room, kMaxParts), target.profile.cores)
+                                      : std::min(per_core * target.profile.cores / groups, kMaxParts);
+  if (for_all && wanted == 1) return 1;
   const std::int64_t parts = std::min(std::max(wanted, ceil_div(d.k, depth)), room);
   if (parts < 2) return 1;
   const std::int64_t each = ceil_div(steps, parts);
@@ -87,6 +113,17 @@ Fit fit_product(const std::map<std::string, std::int64_t>& params, const MatmulD
 Fit fit_whole_product(const std::map<std::string, std::int64_t>& params, const MatmulDims& dims,
                       const hal::DeviceInfo& target, const Tiles& tiles) {
   return fit_parts(params, dims, target, tiles, 0);
+}
+
+double busiest_core(const MatmulDims& d, const hal::DeviceInfo& target, const Tiles& tiles,
+                    std::int64_t tile_elements, const OwnPart& own, bool split) {
+  constexpr double kReduction = 1.05;  // of the second kernel
+  const std::int64_t depth = k_depth(target, d.k, tiles.step, tiles.per_step, tiles.fixed);
+  const std::int64_t parts = split && depth > 0 ? parts_of_k(d, target, tiles, depth, kPerCore) : 1;
+  const double area = static_cast<double>(own.rows * own.columns),
+               loads = own.load * static_cast<double>(own.rows + own.columns);
+  return static_cast<double>(tile_elements) * turns(tiles, parts, target.profile.cores) * (1 + loads / area) *
+         (parts > 1 ? kReduction : 1);
 }
 
 std::vector<Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,

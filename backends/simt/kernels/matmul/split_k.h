@@ -27,6 +27,14 @@ kernels::Fit fit_product(const std::map<std::string, std::int64_t>& params, cons
 kernels::Fit fit_whole_product(const std::map<std::string, std::int64_t>& params,
                                const kernels::MatmulDims& dims, const hal::DeviceInfo& target,
                                const Tiles& tiles);
+// What the busiest core of a GPU computes of a product, by the default number of parts where `split`: in elements of C with the whole of
+// K, and more of them the worse its tiles use what they load. A subgroup's, or an invocation's, own part of a tile is `own`.
+struct OwnPart {
+  std::int64_t rows, columns;
+  double load;  // how long an element of A or B takes to load, in products
+};
+double busiest_core(const kernels::MatmulDims& dims, const hal::DeviceInfo& target, const Tiles& tiles,
+                    std::int64_t tile_elements, const OwnPart& own, bool split);
 // The fits that tuning tries: with other numbers of parts too, one of them 1.
 std::vector<kernels::Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
                                                const kernels::MatmulDims& dims, const hal::DeviceInfo& target,

@@ -46,8 +46,9 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, hal::DType::i8);
   for (const hal::MatrixShape& shape : shapes) {
     const std::int64_t lanes = subgroup_choices(target, shape).front();
+    const kernels::MatmulDims dims{.g = 1, .m = d.m, .n = d.n, .k = d.k, .bias = -1, .residual = -1};
     if (const auto tile =
-            simt::best_tile(simt::matrix_tiles(target, shape, lanes, shared_bytes), target, d.m, d.n, 1))
+            simt::best_tile(simt::matrix_tiles(target, shape, lanes, shared_bytes), target, dims, false))
       return fit_tile(call, target, *tile);
   }
   return Fit::no(simt::unsupported_tiles(target, shapes.front()));

@@ -44,8 +44,8 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const MatmulDims d = kernels::matmul_dims(call);
   const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, call.inputs[0].dtype);
   for (const hal::MatrixShape& shape : shapes)
-    if (const auto tile = simt::best_tile(tiles(target, shape, subgroup_choices(target, shape).front(), d),
-                                          target, d.m, d.n, d.g))
+    if (const auto tile =
+            simt::best_tile(tiles(target, shape, subgroup_choices(target, shape).front(), d), target, d))
       return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
   return Fit::no(simt::unsupported_tiles(target, shapes.front()));
 }
