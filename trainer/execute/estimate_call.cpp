@@ -43,7 +43,9 @@ EstimatedCall estimate_call(const InspectedCall& call, const kernels::Contract& 
   double rate = unit_rate(call.choice, view, device);
   if (rate <= 0) rate = hal::peak_flops(device.profile, hal::DType::f32);
   double likely = 0, best = 0;
-  if (rate > 0 && estimate.flops > 0) {
+  // Where few operations are done to what is loaded, they are no products of a main loop, and memory takes longer.
+  constexpr double kMinIntensity = 4;  // FLOP a byte
+  if (rate > 0 && estimate.flops >= kMinIntensity * estimate.bytes && estimate.flops > 0) {
     const MultiplyingShare share = multiplying_share(call, device.profile.cores);
     const double ideal = estimate.flops / rate, sustained = sustained_rate(device.profile.isa);
     likely = share.in_turn > 0 ? ideal / (share.in_turn * sustained) : ideal / elsewhere.flops;

@@ -84,6 +84,17 @@ TEST_F(EstimateCall, BytesAndLaunchesBoundWhatMultipliesLittle) {
   EXPECT_GE(estimate(8, 8, 8).likely_seconds, 2 * launch()) << "of two dispatches";
 }
 
+// Chains of a few operations are not what a loop's multiplications are counted for.
+TEST_F(EstimateCall, FewOperationsPerByteTakeAsLongAsTheBytes) {
+  add_pipeline(0);
+  const double of_bytes = estimate(1, 8192, 8192).likely_seconds;
+  call_.pipelines[0].found.loops[0].multiply_cycles = 0.1;
+  const EstimatedCall found = estimate(1, 8192, 8192);
+  EXPECT_EQ(found.bound, Bound::memory);
+  EXPECT_EQ(found.likely_seconds, of_bytes);
+  EXPECT_EQ(estimate(4096, 4096, 4096).bound, Bound::multiplying);
+}
+
 TEST_F(EstimateCall, WithoutALoopTheEfficiencyElsewhereIsTaken) {
   add_pipeline(0);
   call_.pipelines[0].found.loops.clear();
