@@ -20,10 +20,18 @@ double working_cores(const InspectedPipeline& pipeline, std::int64_t cores) {
 }  // namespace
 
 MultiplyingShare multiplying_share(const InspectedCall& call, std::int64_t cores) {
+  // Kernels that add parts up or prepare operands multiply little, in loops of few turns; memory is what they wait for.
+  constexpr double kMinOfLargest = 0.25;
+  double largest = 0;
+  for (const InspectedPipeline& pipeline : call.pipelines)
+    if (const hal::LoopInspection* loop = pipeline.found.main_loop(); loop && loop->issue_cycles > 0)
+      largest = std::max(largest, loop->multiply_cycles / loop->issue_cycles);
   double multiplied = 0, in_turn = 0, overlapped = 0;
   for (const InspectedPipeline& pipeline : call.pipelines) {
     const hal::LoopInspection* loop = pipeline.found.main_loop();
-    if (!loop || loop->multiply_cycles <= 0) continue;
+    if (!loop || loop->multiply_cycles <= 0 ||
+        loop->multiply_cycles < kMinOfLargest * largest * loop->issue_cycles)
+      continue;
     const double iterations = static_cast<double>(hal::invocations(pipeline.spec.workgroup)) *
                               pipeline.groups[0] * pipeline.groups[1] * pipeline.groups[2] *
                               std::max(1, pipeline.dispatches);

@@ -61,6 +61,12 @@ TEST(RankCandidates, PipelinesCountByWhatTheyMultiply) {
   EXPECT_NEAR(in_turn({pipeline(80, 100), slow}), 2 / (1 / 0.8 + 1 / 0.4), 1e-12);
 }
 
+// The second kernel of a product in parts: its loop has one turn per part, that of the product one per step of K.
+TEST(RankCandidates, KernelsThatHardlyMultiplyDoNotCount) {
+  EXPECT_DOUBLE_EQ(in_turn({pipeline(80, 100), pipeline(2, 1000)}), 0.8);
+  EXPECT_DOUBLE_EQ(in_turn({pipeline(2, 100)}), 0.02) << "but where it is all there is";
+}
+
 TEST(RankCandidates, RegistersInMemoryAreSeen) {
   EXPECT_FALSE(keeps_registers_in_memory(call({pipeline(80, 100)})));
   InspectedPipeline spills = pipeline(80, 100);
