@@ -11,21 +11,23 @@ using simt::Pass;
 kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_dpas(), matmul_vec16();
 kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_mma_grad();
 kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
+kernels::Variant flash_attention_dpas();
 kernels::Variant flash_attention_vec16(Pass), flash_attention_vec16_bias_grad();
 
 void add_opencl_variants(kernels::Catalog& catalog) {
   catalog.add(
       "opencl",
-      simt::variants({{"matmul",
-                       {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()},
-                        .cpu_driver = {matmul_vec16()}}},
-                      {"flash_attention",
-                       {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma()},
-                        .cpu_driver = {flash_attention_vec16(Pass::forward)}}},
-                      {"flash_attention_grad",
-                       {.matrix_unit = {flash_attention_ptx_mma_grad(), flash_attention_ptx_wgmma_grad()},
-                        .cpu_driver = {flash_attention_vec16(Pass::backward)}}},
-                      {"flash_attention_bias_grad", {.cpu_driver = {flash_attention_vec16_bias_grad()}}}}));
+      simt::variants(
+          {{"matmul",
+            {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()},
+             .cpu_driver = {matmul_vec16()}}},
+           {"flash_attention",
+            {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma(), flash_attention_dpas()},
+             .cpu_driver = {flash_attention_vec16(Pass::forward)}}},
+           {"flash_attention_grad",
+            {.matrix_unit = {flash_attention_ptx_mma_grad(), flash_attention_ptx_wgmma_grad()},
+             .cpu_driver = {flash_attention_vec16(Pass::backward)}}},
+           {"flash_attention_bias_grad", {.cpu_driver = {flash_attention_vec16_bias_grad()}}}}));
 }
 
 }  // namespace meshloom::backends::opencl

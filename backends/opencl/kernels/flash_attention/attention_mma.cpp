@@ -64,6 +64,10 @@ void encode_forward(const kernels::EncodeArgs& args, const std::string& kernel,
 
 std::string unsupported_attention(const kernels::CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported_mma(target, call.inputs[0].dtype); !reason.empty()) return reason;
+  return unsupported_attention_call(call);
+}
+
+std::string unsupported_attention_call(const kernels::CallView& call) {
   const AttentionDims d = attention_dims(call);
   if (d.rng_state >= 0) return "drops no probabilities";
   for (const std::int64_t features : {d.d, d.dv})

@@ -1,4 +1,4 @@
-// What the variants of attention on NVIDIA's tensor cores share on the host (attention_mma.inc).
+// What the variants of attention on NVIDIA's and Intel's matrix units share on the host (attention_matrix.inc).
 #pragma once
 
 #include <cstdint>
@@ -10,26 +10,34 @@
 
 namespace meshloom::backends::opencl {
 
-// A workgroup: `warps` with 16 x `row_matrices` rows of their own each, past which tiles of `streamed` rows of the other side go.
+// A workgroup: `warps` with `row_matrices` matrices of rows of their own each, past which tiles of `streamed` rows of the other side
+// go. A warp of 32 lanes is NVIDIA's, whose matrices have 16 rows; Intel's subgroups of 8 or 16 lanes have a row per lane.
 struct AttentionTile {
-  std::int64_t warps, row_matrices, streamed;
+  std::int64_t warps, row_matrices, streamed, lanes = 32;
 
-  std::int64_t rows() const { return warps * row_matrices * 16; }
-  std::int64_t workgroup() const { return warps * 32; }
+  std::int64_t warp_rows() const { return row_matrices * (lanes == 32 ? 16 : lanes); }
+  std::int64_t rows() const { return warps * warp_rows(); }
+  std::int64_t workgroup() const { return warps * lanes; }
   // Features of a head in a tile, and the words of 16 bytes from one row to the next.
   static std::int64_t padded(std::int64_t features) { return hal::round_up(features, 16); }
   static std::int64_t stride(std::int64_t features) { return padded(features) / 8 | 1; }
 
   std::map<std::string, std::int64_t> params() const {
-    return {{"warps", warps}, {"row_matrices", row_matrices}, {"streamed", streamed}};
+    std::map<std::string, std::int64_t> all{
+        {"warps", warps}, {"row_matrices", row_matrices}, {"streamed", streamed}};
+    if (lanes != 32) all["lanes"] = lanes;
+    return all;
   }
   bool operator==(const AttentionTile&) const = default;
   static AttentionTile of(const std::map<std::string, std::int64_t>& p) {
-    return {p.at("warps"), p.at("row_matrices"), p.at("streamed")};
+    const auto lanes = p.find("lanes");
+    return {p.at("warps"), p.at("row_matrices"), p.at("streamed"), lanes == p.end() ? 32 : lanes->second};
   }
 };
 
-// The reason why no kernel here computes the call, whatever its tile, or "".
+// The reason why no kernel here computes the call, whatever its tile and the device, or "".
+std::string unsupported_attention_call(const kernels::CallView& call);
+// The same on NVIDIA's GPUs.
 std::string unsupported_attention(const kernels::CallView& call, const hal::DeviceInfo& target);
 
 // Registers of an invocation for the addresses of its copies of a tile, each of which takes up to four.

@@ -4,7 +4,8 @@
 //   P = exp(logit(scale X X'^T) - lse),  dS = P (Y Y'^T - delta) softcap_grad,  dX = scale dS X',  dV = P dO
 // `extras` begins with delta. There is room for two tiles of streamed rows: while one is multiplied the next is on its way.
 // Source: Dao, FlashAttention-2 (2023), algorithm 2.
-#include "attention_grad_mma.inc"
+#include "attention_matrix_grad.inc"
+#include "attention_mma.inc"
 #define Y_AT (BC * STRIDE(DP))  // of a tile, behind its rows of X'
 #define SCALARS_AT (Y_AT + BC * STRIDE(DVP))  // lse and delta of streamed queries
 #define TILE_WORDS (SCALARS_AT + COMPUTE_DKV * BC / 2)

@@ -8,7 +8,8 @@
 // for that dK and dV leave no registers.
 // `extras` begins with delta.
 // Source: Dao, FlashAttention-2 (2023), algorithm 2.
-#include "attention_grad_mma.inc"
+#include "attention_matrix_grad.inc"
+#include "attention_mma.inc"
 #include "wgmma.inc"
 #include "attention_wgmma.inc"
 // Own rows stand in front of the tiles, in blocks as theirs, and sums at the end.

@@ -2,7 +2,8 @@
 // tiles of BC keys past them with an online softmax. There is room for two tiles of keys and values: while one is multiplied
 // the next is on its way.
 // Source: Dao, FlashAttention-2 (2023), algorithm 1.
-#include "attention_forward_mma.inc"
+#include "attention_matrix_forward.inc"
+#include "attention_mma.inc"
 #define TILE_WORDS (BC * (STRIDE(DP) + STRIDE(DVP)))
 #define VALUES (BC * STRIDE(DP))  // of a tile, behind its keys
 // Queries go through the second tile's place, if they fit, on their way to registers; else through both.

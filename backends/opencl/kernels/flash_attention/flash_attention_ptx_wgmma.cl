@@ -3,7 +3,8 @@
 // probabilities are operands in registers, keys and values stand in workgroup memory. The scores of the next tile are multiplied
 // before the values of this one, so that its softmax runs beside them.
 // Sources: Dao, FlashAttention-2 (2023), algorithm 1; Shah and others, FlashAttention-3 (2024), algorithm 2.
-#include "attention_forward_mma.inc"
+#include "attention_matrix_forward.inc"
+#include "attention_mma.inc"
 #include "wgmma.inc"
 #include "attention_wgmma.inc"
 // Queries stand in front of the tiles, and sums at the end. Of a tile the keys stand in blocks of 64 features, and the values in
