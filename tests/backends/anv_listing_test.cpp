@@ -94,6 +94,22 @@ TEST(AnvListing, ALoopIsCounted) {
   EXPECT_EQ(anv::inspect_loops(kTile, bmg())[1].multiply_cycles, 2);
 }
 
+TEST(AnvListing, OnlyIntegersCount) {
+  for (const char* limit : {"0x00000004UD", "4W"})
+    EXPECT_FALSE(
+        main_of(anv::inspect_loops(with(kTile, "  4D ", std::string("  ") + limit + " "), dg2())).guessed);
+  for (const char* limit : {"0x40800000F", "0xff61b1e6F", "g4<8,8,1>D"})
+    EXPECT_TRUE(
+        main_of(anv::inspect_loops(with(kTile, "  4D ", std::string("  ") + limit + " "), dg2())).guessed)
+        << limit;
+}
+
+TEST(AnvListing, AnAddressIsNoCounter) {
+  const std::string address = with(
+      kTile, "LABEL1:\n", "mov(1)          g30<1>UD        0x00000940UD    { align1 WE_all 1N };\nLABEL1:\n");
+  EXPECT_EQ(main_of(anv::inspect_loops(address, dg2())).multiply_cycles, 4 * 3);
+}
+
 // The negative controls: waits that stand where the load does.
 TEST(AnvListing, AWaitBeforeTheProductsIsExposed) {
   EXPECT_EQ(main_of(anv::inspect_loops(with(kTile, "1N $6 }", "1N $4.dst $6 }"), dg2())).exposed_waits, 1);

@@ -127,6 +127,8 @@ Instruction instruction(std::string_view line, std::string_view message, int nat
   if (open == std::string_view::npos) return one;
   one.name = stripped(rest.substr(0, open));
   const std::int64_t lanes = std::max<std::int64_t>(1, leading_number(rest.substr(open + 1)));
+  // Constants of one lane are the addresses of messages, in registers that a counter may have after them.
+  if (one.name == "mov" && lanes == 1) one.name = "mov(1)";
   rest = rest.substr(std::min(rest.find(')', open), rest.size() - 1) + 1);
   while (!stripped(rest).empty()) one.operands.emplace_back(word(rest));
 
@@ -168,12 +170,13 @@ std::string register_of(std::string_view operand) {
   return std::string(operand.substr(0, operand.find('<')));
 }
 
-// "16D" -> 16, "0x00000010UD" -> 16
+// "16D" -> 16, "0x00000010UD" -> 16: of integers, which are decimal where they have a sign.
 std::optional<std::int64_t> immediate(const std::string& operand) {
-  if (operand.empty() || !(std::isdigit(static_cast<unsigned char>(operand[0])) || operand[0] == '-'))
-    return std::nullopt;
   const bool hex = operand.starts_with("0x");
-  const std::size_t end = operand.find_first_not_of(hex ? "0123456789abcdef" : "0123456789", hex ? 2 : 1);
+  const std::size_t end = operand.find_first_not_of(hex ? "0123456789abcdef" : "-0123456789", hex ? 2 : 0);
+  if (end == 0 || end == std::string::npos) return std::nullopt;
+  const std::string_view type = std::string_view(operand).substr(end);
+  if (hex ? type != "UD" && type != "UW" : type != "D" && type != "W") return std::nullopt;
   return simt::isa::number(operand.substr(0, end));
 }
 
@@ -186,7 +189,8 @@ Induction induction_of(const Instruction& one) {
   if (one.name == "mov" && operands.size() == 2) return {What::set, register_of(operands[0]), *value};
   if (one.name == "add" && operands.size() == 3 && register_of(operands[0]) == register_of(operands[1]))
     return {What::step, register_of(operands[0]), *value};
-  if (one.name.starts_with("cmp")) return {What::compare, register_of(operands[operands.size() - 2]), *value};
+  if (one.name.starts_with("cmp") && operands[0].starts_with("null"))
+    return {What::compare, register_of(operands[operands.size() - 2]), *value};
   return {};
 }
 
