@@ -70,10 +70,13 @@ Tile tile_for(const AttentionDims& d, const hal::DeviceInfo& target, bool backwa
   std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
   const auto sums = [&](std::int64_t width) { return ceil_div(ceil_div(width, 4), spread); };
   const bool narrow = has_narrow_subgroups(target);
+  if (needs_rolled_sums(target))
+    while ((backward ? sums(d.d) + sums(d.dv) : 2 * sums(d.dv)) > 2) spread *= 2;
   if (target.backend == "opencl" && backward)
     while (sums(d.d) + sums(d.dv) > (narrow ? 2 : 4)) spread *= 2;
   Tile tile{};
-  const std::int64_t least = target.backend == "opencl" && backward && narrow ? 256 : 128;
+  const std::int64_t least =
+      needs_rolled_sums(target) || (target.backend == "opencl" && backward && narrow) ? 256 : 128;
   for (std::int64_t workgroup = std::max<std::int64_t>(least, 8 * spread);
        workgroup >= 16 && workgroup >= spread; workgroup /= 2) {
     tile = {workgroup, 4, 4, spread};
