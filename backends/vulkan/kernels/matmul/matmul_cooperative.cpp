@@ -60,7 +60,7 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
       for (const MatrixTile& tile : tiles(target, shape, lanes, d))
         for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
           result.push_back(std::move(fit));
-  // What CPU drivers do only where it is asked for, so that tests run it: the tile of a workgroup of two subgroups.
+  // What CPU drivers do only where it is asked for, so that tests run it.
   if (target.is_cpu)
     for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype)) {
       const MatrixTile tile{shape, subgroup_choices(target, shape).front(), 2, 1, 2, 1, shape.k};
