@@ -4,18 +4,10 @@
 //   cc -shared -fPIC -O1 -I INCLUDE/libdrm scripts/amdgpu-shim.c -o amdgpu-shim.so
 //   AMDGPU_SHIM_FAMILY=gfx1201 LD_PRELOAD=amdgpu-shim.so build/meshloom kernels --inspect ... --device vulkan:0
 // scripts/inspect-gpu does so, with libdrm's headers of Debian's libdrm-dev.
-#define _GNU_SOURCE
+#include "drm-shim.h"
+
 #include <amdgpu.h>
 #include <amdgpu_drm.h>
-#include <dlfcn.h>
-#include <stdarg.h>
-#include <stdint.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
-#include <xf86drm.h>
 
 struct chip {
   const char* name;
@@ -34,66 +26,11 @@ static const struct chip* chip(void) {
   return NULL;
 }
 
-// --- the device's file, which is its memory too ---
-static char path[64];
-static void open_file(void) {
-  if (path[0]) return;
-  const int file = memfd_create("amdgpu-shim", 0);
-  if (file < 0 || ftruncate(file, (off_t)1 << 40)) perror("amdgpu-shim");
-  snprintf(path, sizeof path, "/proc/self/fd/%d", file);
-}
-enum { handles = 1 << 16 };
-static uint64_t sizes[handles], offsets[handles], next_offset = 1 << 16, next_address = (uint64_t)1 << 33;
-static uint32_t next_handle;
-static uint32_t new_handle(void) { return next_handle = next_handle % (handles - 1) + 1; }
-
-// --- libdrm ---
-static drmDevicePtr new_device(void) {
-  open_file();
-  drmDevicePtr device = calloc(1, sizeof *device);
-  device->nodes = calloc(DRM_NODE_MAX, sizeof *device->nodes);
-  for (int i = 0; i < DRM_NODE_MAX; ++i) device->nodes[i] = path;
-  device->available_nodes = 1 << DRM_NODE_RENDER;
-  device->bustype = DRM_BUS_PCI;
-  device->businfo.pci = calloc(1, sizeof *device->businfo.pci);
-  device->businfo.pci->bus = 3;
-  device->deviceinfo.pci = calloc(1, sizeof *device->deviceinfo.pci);
-  device->deviceinfo.pci->vendor_id = 0x1002;
-  device->deviceinfo.pci->device_id = (uint16_t)chip()->device;
-  return device;
-}
-int drmGetDevices2(uint32_t flags, drmDevicePtr devices[], int most) {
-  (void)flags;
-  if (!chip()) return 0;
-  if (devices && most > 0) devices[0] = new_device();
-  return 1;
-}
-int drmGetDevice2(int file, uint32_t flags, drmDevicePtr* device) {
-  (void)file, (void)flags;
-  *device = new_device();
-  return 0;
-}
-// Few are made in a process: they stay.
-void drmFreeDevice(drmDevicePtr* device) { *device = NULL; }
-void drmFreeDevices(drmDevicePtr devices[], int count) { (void)devices, (void)count; }
-drmVersionPtr drmGetVersion(int file) {
-  (void)file;
-  drmVersionPtr version = calloc(1, sizeof *version);
-  version->version_major = 3;
-  version->version_minor = 64;
-  version->name = strdup("amdgpu");
-  version->name_len = (int)strlen(version->name);
-  version->date = strdup("");
-  version->desc = strdup("");
-  return version;
-}
-void drmFreeVersion(drmVersionPtr version) {
-  free(version->name), free(version->date), free(version->desc), free(version);
-}
-int drmGetCap(int file, uint64_t capability, uint64_t* value) {
-  (void)file, (void)capability;
-  *value = 1;
-  return 0;
+static const struct card* card(void) {
+  static struct card own = {0x1002, 0, "amdgpu", 3, 64};
+  if (!chip()) return NULL;
+  own.device = (uint16_t)chip()->device;
+  return &own;
 }
 
 // --- the kernel ---
@@ -156,20 +93,16 @@ static int answer_info(const struct drm_amdgpu_info* asked) {
   }
   return 0;
 }
-int drmCommandWriteRead(int file, unsigned long number, void* data, unsigned long size) {
-  (void)file, (void)size;
+static int answer(unsigned long number, void* data) {
   if (number == DRM_AMDGPU_INFO) return answer_info(data);
   if (number == DRM_AMDGPU_GEM_CREATE) {
     union drm_amdgpu_gem_create* create = data;
     const uint64_t bytes = create->in.bo_size;
     memset(create, 0, sizeof *create);
-    create->out.handle = new_handle();
-    sizes[create->out.handle] = bytes, offsets[create->out.handle] = 0;
+    create->out.handle = new_handle(bytes);
   } else if (number == DRM_AMDGPU_GEM_MMAP) {
     union drm_amdgpu_gem_mmap* map = data;
-    const uint32_t handle = map->in.handle % handles;
-    if (!offsets[handle]) offsets[handle] = next_offset, next_offset += (sizes[handle] + 0xffff) & ~(uint64_t)0xffff;
-    map->out.addr_ptr = offsets[handle];
+    map->out.addr_ptr = offset_of(map->in.handle);
   } else if (number == DRM_AMDGPU_CTX) {
     union drm_amdgpu_ctx* context = data;
     memset(context, 0, sizeof *context);
@@ -177,28 +110,13 @@ int drmCommandWriteRead(int file, unsigned long number, void* data, unsigned lon
   }
   return 0;
 }
+int drmCommandWriteRead(int file, unsigned long number, void* data, unsigned long size) {
+  (void)file, (void)size;
+  return answer(number, data);
+}
 int drmCommandWrite(int file, unsigned long number, void* data, unsigned long size) {
   return drmCommandWriteRead(file, number, data, size);
 }
-int drmIoctl(int file, unsigned long request, void* data) {
-  const unsigned long number = request & 0xff;
-  if (number >= DRM_COMMAND_BASE && number < DRM_COMMAND_END)
-    return drmCommandWriteRead(file, number - DRM_COMMAND_BASE, data, 0);
-  if (number == (DRM_IOCTL_SYNCOBJ_CREATE & 0xff)) ((struct drm_syncobj_create*)data)->handle = new_handle();
-  return 0;
-}
-// Mesa makes some of these calls itself.
-int ioctl(int file, unsigned long request, ...) {
-  va_list list;
-  va_start(list, request);
-  void* data = va_arg(list, void*);
-  va_end(list);
-  if ((request >> 8 & 0xff) == DRM_IOCTL_BASE) return drmIoctl(file, request, data);
-  static int (*next)(int, unsigned long, ...);
-  if (!next) next = (int (*)(int, unsigned long, ...))dlsym(RTLD_NEXT, "ioctl");
-  return next(file, request, data);
-}
-
 // --- libdrm_amdgpu ---
 int amdgpu_device_initialize2(int file, bool shared, uint32_t* major, uint32_t* minor, amdgpu_device_handle* device) {
   (void)shared;
@@ -226,7 +144,7 @@ int amdgpu_query_sw_info(amdgpu_device_handle device, enum amdgpu_sw_info what, 
 int amdgpu_va_range_alloc(amdgpu_device_handle device, enum amdgpu_gpu_va_range kind, uint64_t size, uint64_t alignment,
                           uint64_t required, uint64_t* address, amdgpu_va_handle* handle, uint64_t flags) {
   (void)device, (void)kind;
-  static uint64_t next_low = 0xffff800000100000;
+  static uint64_t next_address = (uint64_t)1 << 33, next_low = 0xffff800000100000;
   uint64_t* next = flags & AMDGPU_VA_RANGE_32_BIT ? &next_low : &next_address;
   if (alignment < 4096) alignment = 4096;
   *next = (*next + alignment - 1) / alignment * alignment;
@@ -241,9 +159,7 @@ int amdgpu_va_range_free(amdgpu_va_handle handle) {
 }
 int amdgpu_bo_alloc(amdgpu_device_handle device, struct amdgpu_bo_alloc_request* request, amdgpu_bo_handle* buffer) {
   (void)device;
-  const uint32_t handle = new_handle();
-  sizes[handle] = request->alloc_size, offsets[handle] = 0;
-  *buffer = (amdgpu_bo_handle)(uintptr_t)handle;
+  *buffer = (amdgpu_bo_handle)(uintptr_t)new_handle(request->alloc_size);
   return 0;
 }
 int amdgpu_bo_free(amdgpu_bo_handle buffer) {

@@ -30,17 +30,21 @@ struct Way {
   std::string missing;  // what is not here; "" = all is
 };
 
-// RADV as the system has it, or as scripts/inspect-gpu unpacked it.
-Way by_radv(const std::string& driver, const std::string& family) {
-  const std::string unpacked = MESHLOOM_SOURCE_DIR "/build/drivers/radv";
+// RADV as the system has it, or RADV and ANV as scripts/inspect-gpu unpacked them.
+Way by_mesa(const std::string& driver, const std::string& family) {
+  const std::string unpacked = MESHLOOM_SOURCE_DIR "/build/drivers/";
   std::string file, more, start, variable = "RADV_FORCE_FAMILY";
-  if (driver.starts_with("Mesa 22."))
+  if (family == "dg2" || family == "bmg")
+    file = unpacked + "anv/intel.json", start = " " + unpacked + "anv/run", variable = "INTEL_SHIM_FAMILY",
+    more = " INTEL_XE_IGNORE_EXPERIMENTAL_WARNING=true";
+  else if (driver.starts_with("Mesa 22."))
     file = "/usr/share/vulkan/icd.d/radeon_icd.x86_64.json";
   else if (driver.starts_with("Mesa 25."))
-    file = unpacked + "/radeon.json",
-    more = " LD_LIBRARY_PATH=" + unpacked + "/root/usr/lib/x86_64-linux-gnu";
+    file = unpacked + "radv/radeon.json",
+    more = " LD_LIBRARY_PATH=" + unpacked + "radv/root/usr/lib/x86_64-linux-gnu";
   else
-    file = unpacked + "-26/radeon.json", start = " " + unpacked + "-26/run", variable = "AMDGPU_SHIM_FAMILY";
+    file = unpacked + "radv-26/radeon.json", start = " " + unpacked + "radv-26/run",
+    variable = "AMDGPU_SHIM_FAMILY";
   if (!std::filesystem::exists(file))
     return {"", "",
             file.starts_with(unpacked) ? "scripts/inspect-gpu unpacks it"
@@ -90,7 +94,7 @@ class Isa : public testing::TestWithParam<std::pair<std::string, std::string>> {
 
 TEST_P(Isa, KernelsCompileToWhatTheyMust) {
   const auto& [family, driver] = GetParam();
-  const Way way = driver.starts_with("Mesa") ? by_radv(driver, family) : by_offline_compiler(driver, family);
+  const Way way = driver.starts_with("Mesa") ? by_mesa(driver, family) : by_offline_compiler(driver, family);
   if (!way.missing.empty()) GTEST_SKIP() << driver << " is not here: " << way.missing;
   std::map<std::string, std::set<std::string>> calls;  // by the variant that is named
   for (const BarRow& row : bars())

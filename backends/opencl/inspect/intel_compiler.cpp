@@ -13,35 +13,26 @@
 #include "backends/opencl/inspect/xe_listing.h"
 #include "backends/opencl/inspect/ze_info.h"
 #include "backends/simt/inspect/listing.h"
+#include "backends/simt/inspect/xe_model.h"
 
 namespace meshloom::backends::opencl {
 namespace {
 
-// Source: Intel oneAPI GPU Optimization Guide and GPU Occupancy Calculator, Xe-HPG and Xe2.
-struct Xe {
-  std::string_view family, ocloc;
-  int native;                   // f32 lanes of a vector engine
-  std::int64_t register_bytes;  // of one register
-  std::int64_t engines, local;  // of a Xe core; the bytes are the least that a core has
-};
-constexpr std::array kXe{Xe{"dg2", "dg2-g10", 8, 32, 16, 131072}, Xe{"bmg", "bmg-g21", 16, 64, 8, 131072}};
-constexpr std::int64_t kThreads = 8;  // of a vector engine, with 128 registers each; half as many with 256
+using simt::isa::Xe;
 
-// The threads of a kernel that a vector engine holds at a time.
-double waves_of(const Xe& xe, const hal::Inspection& found, const hal::ExecutableSpec& spec) {
-  const std::int64_t of_group = (hal::invocations(spec.workgroup) + found.subgroup - 1) / found.subgroup;
-  const std::int64_t threads = *found.registers > 128 ? kThreads / 2 : kThreads;
-  std::int64_t groups = threads * xe.engines / std::max<std::int64_t>(of_group, 1);
-  if (*found.local_bytes > 0) groups = std::min(groups, xe.local / *found.local_bytes);
-  groups = std::max<std::int64_t>(groups, 1);
-  return std::min(static_cast<double>(threads),
-                  static_cast<double>(groups * of_group) / static_cast<double>(xe.engines));
-}
+// A family, and the compiler's name of its largest GPU.
+struct Target {
+  std::string_view family, ocloc;
+};
+constexpr std::array kTargets{Target{"dg2", "dg2-g10"}, Target{"bmg", "bmg-g21"}};
 
 class IntelCompiler final : public OfflineCompiler {
  public:
-  IntelCompiler(const Xe& xe, std::string ocloc)
-      : OfflineCompiler(std::string(xe.family)), xe_(xe), ocloc_(std::move(ocloc)) {
+  IntelCompiler(const Target& target, std::string ocloc)
+      : OfflineCompiler(std::string(target.family)),
+        target_(target),
+        xe_(*simt::isa::xe_of(target.family)),
+        ocloc_(std::move(ocloc)) {
     const TemporaryFolder folder("meshloom-inspect");
     run_program(ocloc_, {"query", "OCL_DRIVER_VERSION"}, folder.path());
     std::string version = folder.read("OCL_DRIVER_VERSION");
@@ -56,8 +47,8 @@ class IntelCompiler final : public OfflineCompiler {
     folder.write("kernel.cl", source);
     const ProgramResult ran = run_program(
         ocloc_,
-        {"compile", "-file", "kernel.cl", "-device", std::string(xe_.ocloc), "--format", "zebin", "-options",
-         intel_build_options(spec), "-out_dir", folder.path()},
+        {"compile", "-file", "kernel.cl", "-device", std::string(target_.ocloc), "--format", "zebin",
+         "-options", intel_build_options(spec), "-out_dir", folder.path()},
         folder.path(),
         {"IGC_ShaderDumpEnable=1", "IGC_ShaderDumpPidDisable=1", "IGC_DumpToCustomDir=" + folder.path()});
     const std::vector<std::string> binaries = folder.names(".bin");
@@ -71,7 +62,8 @@ class IntelCompiler final : public OfflineCompiler {
     }
     if (!found.registers)
       throw hal::Error(where(spec), "the binary must say its registers", "none in .ze_info");
-    found.waves = waves_of(xe_, found, spec);
+    found.waves = simt::isa::xe_waves_of(xe_, *found.registers, found.local_bytes.value_or(0),
+                                         hal::invocations(spec.workgroup), found.subgroup);
     read_assembly(folder, found);
     return found;
   }
@@ -97,6 +89,7 @@ class IntelCompiler final : public OfflineCompiler {
     }
   }
 
+  const Target& target_;
   const Xe& xe_;
   std::string ocloc_, version_;
 };
@@ -105,12 +98,13 @@ class IntelCompiler final : public OfflineCompiler {
 
 std::vector<std::string> intel_families() {
   std::vector<std::string> names;
-  for (const Xe& xe : kXe) names.emplace_back(xe.family);
+  for (const Target& target : kTargets) names.emplace_back(target.family);
   return names;
 }
 
 std::unique_ptr<OfflineCompiler> intel_compiler(const std::string& family) {
-  const auto xe = std::find_if(kXe.begin(), kXe.end(), [&](const Xe& one) { return one.family == family; });
+  const auto target =
+      std::find_if(kTargets.begin(), kTargets.end(), [&](const Target& one) { return one.family == family; });
   std::string ocloc = find_program("ocloc");
   if (ocloc.empty())
     throw hal::Error(
@@ -118,7 +112,7 @@ std::unique_ptr<OfflineCompiler> intel_compiler(const std::string& family) {
         "needs Intel's ocloc in PATH: install intel-opencl-icd (Debian 12) or intel-ocloc (later), or let "
         "scripts/inspect-gpu unpack it",
         "no such program");
-  return std::make_unique<IntelCompiler>(*xe, std::move(ocloc));
+  return std::make_unique<IntelCompiler>(*target, std::move(ocloc));
 }
 
 }  // namespace meshloom::backends::opencl

@@ -76,6 +76,15 @@ bool has_narrow_subgroups(const hal::DeviceInfo& target) {
   return !target.is_cpu && target.limits.subgroup > 0 && target.limits.subgroup < 32;
 }
 
+bool needs_rolled_sums(const hal::DeviceInfo& target) {
+  return target.backend == "vulkan" && target.driver.starts_with("Intel open-source Mesa driver");
+}
+
+bool has_rolled_sums(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target) {
+  const auto found = params.find("rolled");
+  return found != params.end() ? found->second != 0 : needs_rolled_sums(target);
+}
+
 Distribution distribution_of(const hal::DeviceInfo& target) {
   if (!target.is_cpu) return {static_cast<std::uint32_t>(std::min(256, target.limits.max_workgroup)), 1};
   if (target.backend == "opencl") return {1, 4096};
@@ -118,7 +127,7 @@ void launch(const kernels::EncodeArgs& args, const Launch& wanted) {
   spec.subgroup = launch.subgroup;
   for (const hal::Binding& binding : launch.bindings) spec.bindings.push_back(binding.access);
   if (args.device.info().backend == "vulkan")
-    for (hal::Define& aliased : alias_defines(aliased_bindings(launch.bindings)))
+    for (hal::Define& aliased : alias_defines(aliased_bindings(launch.bindings) | launch.aliased))
       spec.defines.push_back(std::move(aliased));
   args.commands.dispatch(args.device.load(spec), launch.groups, launch.bindings, launch.constants,
                          args.label);

@@ -40,6 +40,11 @@ std::int64_t workgroup_bytes(const hal::DeviceInfo& target);
 std::int64_t max_invocations(const hal::DeviceInfo& target);
 // A GPU with subgroups of fewer than 32 invocations, as Intel's, which has fewer registers for each.
 bool has_narrow_subgroups(const hal::DeviceInfo& target);
+// Mesa's Vulkan driver for Intel's GPUs (ANV), whose compiler gives a variable that a loop carries its register for all of the loop.
+// Sums that go through several products in an iteration are then twice in registers: in the variable, and between the products.
+bool needs_rolled_sums(const hal::DeviceInfo& target);
+// As the parameter "rolled" of a choice says, which tests on CPU drivers have, or as the target needs it.
+bool has_rolled_sums(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target);
 
 // Invocations per workgroup of elementwise kernels, and of kernels that reduce one row per workgroup. CPU drivers are
 // fastest with one SIMD vector, GPUs with several.
@@ -75,6 +80,7 @@ struct Launch {
   std::uint32_t subgroup = 0;  // invocations that a subgroup must have; 0 = as the driver likes
   std::int64_t items = 0;      // of a FOR_EACH kernel: sets width, groups and PER
   std::int64_t pack = 1;       // elements of an item, where that is how PER is to count
+  std::uint32_t aliased = 0;   // bindings that are declared as such beside those that are (aliased_bindings)
 };
 void launch(const kernels::EncodeArgs& args, const Launch& launch);
 // Launches a FOR_EACH kernel whose items have loops of their own, with one item per invocation.

@@ -199,8 +199,13 @@ std::string free_text(const HeapMemory& memory) {
 }  // namespace
 
 bool is_null_hardware(std::string_view name, VkDriverId driver) {
-  const char* family = std::getenv("RADV_FORCE_FAMILY");
-  return driver == VK_DRIVER_ID_MESA_RADV && (name.starts_with("Null hardware") || (family && *family));
+  const auto is_set = [](const char* variable) {
+    const char* value = std::getenv(variable);
+    return value && *value;
+  };
+  if (driver == VK_DRIVER_ID_INTEL_OPEN_SOURCE_MESA) return is_set("INTEL_SHIM_FAMILY");
+  return driver == VK_DRIVER_ID_MESA_RADV &&
+         (name.starts_with("Null hardware") || is_set("RADV_FORCE_FAMILY"));
 }
 
 HeapMemory heap_memory(const VkPhysicalDeviceMemoryProperties& memory,

@@ -31,7 +31,7 @@ struct PhysicalDevice {
 };
 
 // Whether a driver stands for hardware that is not there: it compiles, and crashes or fails where it would need the hardware.
-// Mesa's RADV does with RADV_FORCE_FAMILY.
+// Mesa's RADV does with RADV_FORCE_FAMILY or scripts/amdgpu-shim.c, and ANV with scripts/intel-shim.c.
 bool is_null_hardware(std::string_view name, VkDriverId driver);
 
 // The heap that tensors are allocated in: the largest one in device-local memory.

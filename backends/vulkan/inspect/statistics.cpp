@@ -7,11 +7,14 @@
 #include <vector>
 
 #include "backends/vulkan/device/status.h"
+#include "backends/vulkan/inspect/anv_listing.h"
 #include "backends/vulkan/inspect/rdna_model.h"
 #include "hal/error.h"
 
 namespace meshloom::backends::vulkan {
 namespace {
+
+constexpr std::int64_t kAnvUnit = 32;  // bytes in which ANV counts registers, of Xe2 too
 
 template <typename Function>
 Function function_of(VkDevice device, const char* name, const std::string& where) {
@@ -80,30 +83,45 @@ const hal::DriverStatistic* find(const hal::Inspection& inspection,
   return nullptr;
 }
 
-void read_listing(hal::Inspection& inspection, const std::array<std::uint32_t, 3>& workgroup,
-                  const std::string& device_name) {
-  const rdna::Family* family = rdna::family_of(device_name);
-  if (!family) {
-    inspection.why_no_loops =
-        "only listings of RADV for RDNA2, RDNA3 and RDNA4 are read, not those of " + device_name;
-    return;
-  }
-  if (inspection.registers) {
-    inspection.waves = rdna::waves_of(*family, *inspection.registers, inspection.local_bytes.value_or(0),
-                                      hal::invocations(workgroup), inspection.subgroup);
-  }
+// The assembly among the texts of a pipeline; nullptr = this build of the driver cannot disassemble.
+const std::string* listing_of(const hal::Inspection& inspection) {
   const auto listing = std::find_if(inspection.files.begin(), inspection.files.end(),
                                     [](const hal::InspectedFile& file) { return file.suffix == ".asm"; });
   // What a RADV says whose LLVM is older than the GPU; its own representation follows.
   const bool readable = listing != inspection.files.end() &&
                         listing->bytes.find("disassembly is not supported") == std::string::npos;
-  if (!readable) {
+  return readable ? &listing->bytes : nullptr;
+}
+
+void read_listing(hal::Inspection& inspection, const std::array<std::uint32_t, 3>& workgroup,
+                  const std::string& device_name) {
+  const rdna::Family* radeon = rdna::family_of(device_name);
+  const simt::isa::Xe* arc = anv::family_of(device_name);
+  if (!radeon && !arc) {
     inspection.why_no_loops =
-        "this build of the driver cannot disassemble code of " + std::string(family->name);
+        "only listings of RADV for RDNA2, RDNA3 and RDNA4 and of ANV for Xe-HPG and Xe2 are read, not those "
+        "of " +
+        device_name;
+    return;
+  }
+  if (arc && inspection.registers)
+    *inspection.registers =
+        (*inspection.registers * kAnvUnit + arc->register_bytes - 1) / arc->register_bytes;
+  const std::int64_t local = inspection.local_bytes.value_or(0), invocations = hal::invocations(workgroup);
+  if (radeon && inspection.registers)
+    inspection.waves =
+        rdna::waves_of(*radeon, *inspection.registers, local, invocations, inspection.subgroup);
+  if (arc)  // ANV gives each thread 128 registers
+    inspection.waves = simt::isa::xe_waves_of(*arc, 0, local, invocations, inspection.subgroup);
+  const std::string* listing = listing_of(inspection);
+  if (!listing) {
+    inspection.why_no_loops = "this build of the driver cannot disassemble code of " +
+                              std::string(radeon ? radeon->name : arc->family);
     return;
   }
   try {
-    inspection.loops = rdna::inspect_loops(listing->bytes, *family, inspection.subgroup);
+    inspection.loops = radeon ? rdna::inspect_loops(*listing, *radeon, inspection.subgroup)
+                              : anv::inspect_loops(*listing, *arc);
   } catch (const hal::Error& error) {
     inspection.why_no_loops = error.what();
   }
@@ -118,7 +136,7 @@ void read_statistics(hal::Inspection& inspection) {
   };
   // The words of RADV, of Intel's ANV and of NVIDIA's driver, in this order.
   integer(inspection.registers, {"VGPRs", "Max live registers", "Register Count"});
-  integer(inspection.spilled, {"Spilled VGPRs", "Spill count", "Spill Count"});
+  integer(inspection.spilled, {"Spilled VGPRs", "Spills", "Spill Count"});
   integer(inspection.local_bytes, {"LDS size", "LDS Size", "Workgroup Memory Size", "Shared Memory Size"});
   integer(inspection.code_bytes, {"Code size", "Code Size", "Binary Size"});
   if (const hal::DriverStatistic* waves = find(inspection, {"Subgroups per SIMD"}))

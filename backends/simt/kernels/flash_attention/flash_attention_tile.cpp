@@ -70,10 +70,13 @@ Tile tile_for(const AttentionDims& d, const hal::DeviceInfo& target, bool backwa
   std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
   const auto sums = [&](std::int64_t width) { return ceil_div(ceil_div(width, 4), spread); };
   const bool narrow = has_narrow_subgroups(target);
+  if (needs_rolled_sums(target))
+    while ((backward ? sums(d.d) + sums(d.dv) : 2 * sums(d.dv)) > 2) spread *= 2;
   if (target.backend == "opencl" && backward)
     while (sums(d.d) + sums(d.dv) > (narrow ? 2 : 4)) spread *= 2;
   Tile tile{};
-  const std::int64_t least = target.backend == "opencl" && backward && narrow ? 256 : 128;
+  const std::int64_t least =
+      needs_rolled_sums(target) || (target.backend == "opencl" && backward && narrow) ? 256 : 128;
   for (std::int64_t workgroup = std::max<std::int64_t>(least, 8 * spread);
        workgroup >= 16 && workgroup >= spread; workgroup /= 2) {
     tile = {workgroup, 4, 4, spread};
@@ -108,28 +111,32 @@ Launch over_own_rows(const EncodeArgs& args, const AttentionDims& d, const std::
   const bool extras = has_extras(d);
   // Parts of 640 vectors, as those of 80 features would be, make NVIDIA's compiler spill; with smaller ones AMD's waits for loads.
   const hal::DeviceInfo& target = args.device.info();
+  const bool rolled = has_rolled_sums(args.choice.params, target);
   const bool small_parts = target.backend == "opencl" && !target.is_cpu && target.limits.subgroup == 32;
   const auto part = [&](std::int64_t width) {
     const std::int64_t rows = tile.part(width);
     return small_parts && rows > 4 && rows * ceil_div(width, 4) > 512 ? rows / 2 : rows;
   };
-  Launch command{
-      .kernel = kernel,
-      .defines = {define("D", d.d),
-                  define("DV", d.dv),
-                  define("EXTRAS", extras),
-                  define("PRESENT", present_options(d)),
-                  {"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"},
-                  define("ROWS", tile.rows),
-                  define("COLUMNS", tile.columns),
-                  define("SPREAD", tile.spread),
-                  define("CHUNK", tile.chunk(d)),
-                  define("PART_D", part(d.d)),
-                  define("PART_DV", part(d.dv)),
-                  define("QUERY_FOURS", d.s % 4 == 0),
-                  define("UNROLL_STORES", !args.device.info().is_cpu),
-                  define("UNROLLED", args.device.info().backend == "vulkan" && !args.device.info().is_cpu)},
-      .width = static_cast<std::uint32_t>(tile.workgroup)};
+  Launch command{.kernel = kernel,
+                 .defines = {define("D", d.d),
+                             define("DV", d.dv),
+                             define("EXTRAS", extras),
+                             define("PRESENT", present_options(d)),
+                             {"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"},
+                             define("ROWS", tile.rows),
+                             define("COLUMNS", tile.columns),
+                             define("SPREAD", tile.spread),
+                             define("CHUNK", tile.chunk(d)),
+                             define("PART_D", part(d.d)),
+                             define("PART_DV", part(d.dv)),
+                             define("QUERY_FOURS", d.s % 4 == 0),
+                             define("UNROLL_STORES", !args.device.info().is_cpu),
+                             define("UNROLLED", target.backend == "vulkan" && !target.is_cpu && !rolled)},
+                 .width = static_cast<std::uint32_t>(tile.workgroup)};
+  if (rolled) {
+    command.defines.push_back({"ROLLED", "1"});
+    command.aliased = 0b1111;  // as in matmul_gpu_tile
+  }
   if (args.device.info().backend == "opencl") command.defines.push_back({"MOST_REGISTERS", "1"});
   if (d.rng_state >= 0) command.defines.push_back({"DROPOUT", "1"});
   add_bias_and_bitmask_defines(command.defines, d, tile.own());

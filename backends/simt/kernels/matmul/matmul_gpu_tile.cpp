@@ -133,10 +133,11 @@ std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInf
   // What CPU drivers do only where it is asked for, so that tests run it.
   if (!target.is_cpu) return result;
   const bool plain = use.row_groups == 0 && use.more_per_column == 0;
-  for (const char* of_gpus : {"prefetch", "expanded", "paired_lanes"}) {
+  for (const char* of_gpus : {"prefetch", "expanded", "paired_lanes", "rolled"}) {
     if (of_gpus == std::string("expanded") && !plain) continue;  // PoCL compiles it for long
     std::map<std::string, std::int64_t> params = params_of(kHostTiles[1]);
     params[of_gpus] = 1;
+    if (of_gpus == std::string("rolled")) params["prefetch"] = 1;
     add(params, kHostTiles[1]);
   }
   return result;
@@ -200,6 +201,11 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, Ti
            define("EXPANDED", is_expanded(p, args.device.info())),
            define("PAIRED_LANES", has_paired_lanes(p, args.device.info()))})
     own.defines.push_back(std::move(item));
+  if (has_rolled_sums(p, args.device.info())) {
+    own.defines.push_back({"ROLLED", "1"});
+    own.aliased =
+        0b11;  // else the loads of the next tiles move behind the products' loop, where they are waited for
+  }
   if (shares_rows(tile, args.device.info())) {
     own.defines.push_back(define("SUBGROUP", kSubgroup));
     own.defines.push_back({"MOST_REGISTERS", "1"});

@@ -15,8 +15,19 @@ constexpr Block kBlocks[] = {{256, 128, 4, 2, 32}, {128, 256, 2, 4, 32}, {128, 1
                              {64, 128, 2, 2, 32},  {128, 64, 2, 2, 32},  {64, 64, 2, 2, 32},
                              {64, 32, 2, 1, 32},   {32, 64, 1, 2, 32},   {32, 32, 1, 1, 32},
                              {16, 64, 1, 2, 32},   {16, 32, 1, 1, 32},   {16, 16, 1, 1, 16}};
+// For subgroups of 8 or 16 whose matrices are as wide: eight matrices of sums each, two or four rows of them, since each is loaded
+// in more pieces than one of a column.
+constexpr Block kNarrowBlocks[] = {
+    {128, 128, 8, 2, 16}, {128, 128, 8, 4, 16}, {64, 128, 4, 2, 16}, {64, 128, 4, 4, 16}, {128, 64, 8, 1, 16},
+    {128, 64, 8, 2, 16},  {64, 64, 4, 1, 16},   {64, 64, 4, 2, 16},  {32, 64, 2, 1, 16},  {32, 64, 2, 2, 16},
+    {32, 32, 2, 1, 16},   {16, 32, 1, 1, 16},   {16, 16, 1, 1, 16}};
 // Small, since emulated matrices are compiled element by element.
 constexpr Block kHostBlocks[] = {{16, 32, 1, 2, 16}, {32, 16, 2, 1, 32}, {16, 16, 2, 2, 8}};
+
+std::span<const Block> blocks_for(const hal::DeviceInfo& target) {
+  if (target.is_cpu) return kHostBlocks;
+  return needs_rolled_sums(target) ? std::span<const Block>(kNarrowBlocks) : kBlocks;
+}
 
 }  // namespace
 
@@ -85,8 +96,7 @@ std::vector<MatrixTile> matrix_tiles(const hal::DeviceInfo& target, const hal::M
                                      std::int64_t lanes,
                                      const std::function<std::int64_t(const MatrixTile&)>& shared_bytes) {
   std::vector<MatrixTile> result;
-  for (const Block& block :
-       target.is_cpu ? std::span<const Block>(kHostBlocks) : std::span<const Block>(kBlocks)) {
+  for (const Block& block : blocks_for(target)) {
     if (block.bm % (block.rows * shape.m) != 0 || block.bn % (block.columns * shape.n) != 0) continue;
     MatrixTile tile{shape,
                     lanes,

@@ -25,6 +25,8 @@ constexpr std::int64_t kHeldRegisters = 128;
 
 // A workgroup of `subgroups`, each with shape.m rows of its own, past which tiles of `keys` rows are
 // streamed. Own rows stay in registers as long as they and the sums take no more than `held`.
+constexpr std::int64_t kRolledRegisters = 96;  // for both
+
 struct Tile {
   hal::MatrixShape shape;
   std::int64_t lanes, subgroups, keys, held;
@@ -48,6 +50,12 @@ struct Tile {
   }
   bool holds_y(const AttentionDims& d, Kernel kernel) const {
     return sums(d, kernel) + padded(d.d) / 2 + padded(d.dv) / 2 <= held;
+  }
+
+  // An invocation's registers for the next tile.
+  std::int64_t on_its_way(const AttentionDims& d) const {
+    return 4 *
+           (ceil_div(keys * padded(d.d), 8 * workgroup()) + ceil_div(keys * padded(d.dv), 8 * workgroup()));
   }
 
   // As the kernels lay out their memory, in words of 16 bytes.
@@ -100,6 +108,11 @@ std::string unsupported_tile(const Tile& tile, const AttentionDims& d, const hal
   if (tile.sums(d, backward ? Kernel::dkv : Kernel::forward) > simt::max_sums(tile.lanes))
     return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) +
            " features do not fit the registers of a subgroup of " + std::to_string(tile.lanes);
+  // ANV spills hundreds of registers of what is on its way too.
+  if (simt::needs_rolled_sums(target) &&
+      tile.sums(d, backward ? Kernel::dkv : Kernel::forward) + tile.on_its_way(d) > kRolledRegisters)
+    return "the registers of a subgroup have no room for tiles of " + std::to_string(tile.keys) +
+           " keys by " + std::to_string(tile.subgroups) + " subgroups";
   if (tile.workgroup() > target.limits.max_workgroup)
     return "the driver's workgroups have at most " + std::to_string(target.limits.max_workgroup) +
            " invocations";
@@ -150,7 +163,8 @@ std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, boo
       for (const std::int64_t subgroups : subgroup_numbers)
         for (const std::int64_t keys : key_choices)
           for (const std::int64_t held : {kHeldRegisters, std::int64_t{0}}) {
-            if (held == 0 && !all) continue;
+            // ANV has sums twice in registers, and no room for more.
+            if ((held == 0) != simt::needs_rolled_sums(target) && !all) continue;
             const Tile tile{shape, lanes, subgroups, keys, held};
             if (why = unsupported_tile(tile, d, target, backward); why.empty()) result.push_back(tile);
           }

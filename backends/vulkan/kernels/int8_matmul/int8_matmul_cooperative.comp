@@ -1,7 +1,12 @@
 // Exact products of eight-bit integers on the matrix unit; blocks as in matmul_cooperative.comp. Rows of both sides run along K,
 // NUMBERS to a word; the next words are on their way while these are multiplied.
 // WIDE: rows are multiples of NUMBERS. WHOLE_STEPS: K is a multiple of BK, so that nothing need be replaced by zeros.
+// ROLLED: an iteration is one step of the products, because ANV has sums twice in registers that go through several of them. Mesa
+// unrolls no loop around another of unknown turns, and has an array with an index of such a loop in memory.
 #include "cooperative.inc"
+#if defined(ROLLED) && BK != MATRIX_K
+#error ROLLED has one step.
+#endif
 #define BINDINGS(X) X(0, R, int, a) X(1, R, float, a_scales) X(2, R, int, b) X(3, R, float, b_scales) X(4, R, float, bias) \
   X(5, W, float, c)
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, with_bias)
@@ -97,6 +102,17 @@ KERNEL_BEGIN
     int k_next = WHOLE_STEPS != 0 ? IMIN(k0 + BK, k - BK) : k0 + BK;
     FETCH_TILE(next_a, first_a, BM, a, m0, m, k_next)
     FETCH_TILE(next_b, first_b, BN, b, n0, n, k_next)
+#ifdef ROLLED
+    MatrixA x[MATRICES_M];
+    UNROLL for (int i = 0; i < MATRICES_M; ++i)
+      coopMatLoadNV(x[i], tile_a, (m_own + i * MATRIX_M) * STRIDE, STRIDE, false);
+    UNROLL for (int s = 0; s < MATRICES_N; ++s) {
+      MatrixB y;
+      coopMatLoadNV(y, tile_b, (n_own + s * MATRIX_N) * STRIDE, STRIDE, true);
+      UNROLL for (int r = 0; r < MATRICES_M; ++r)
+        sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y, sums[r * MATRICES_N + s]);
+    }
+#else
     UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
       // Keeps the loads of a step behind the products of the one before, whose registers they take.
       if (j > 0) subgroupBarrier();
@@ -109,6 +125,7 @@ KERNEL_BEGIN
       UNROLL for (int r = 0; r < MATRICES_M; ++r)
         UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
     }
+#endif
   }
   // Which invocation holds which element is the driver's secret: each matrix goes through workgroup memory.
   int patch_at = own * MATRIX_M * MATRIX_N;

@@ -61,6 +61,18 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
     for (const std::int64_t lanes : subgroup_choices(target, shape))
       for (const MatrixTile& tile : simt::matrix_tiles(target, shape, lanes, shared_bytes))
         if (Fit fit = fit_tile(call, target, tile); fit.ok) result.push_back(std::move(fit));
+  // What CPU drivers do only where it is asked for, so that tests run it.
+  if (target.is_cpu)
+    for (const hal::MatrixShape& shape : simt::matrix_shapes(target, hal::DType::i8)) {
+      const MatrixTile tile{shape, subgroup_choices(target, shape).front(), 2, 1, 2, 1, shape.k};
+      if (tile.workgroup() > simt::max_invocations(target) ||
+          shared_bytes(tile) > simt::workgroup_bytes(target))
+        continue;
+      if (Fit fit = fit_tile(call, target, tile); fit.ok) {
+        fit.params["rolled"] = 1;
+        result.push_back(std::move(fit));
+      }
+    }
   return result;
 }
 
@@ -70,6 +82,8 @@ void encode(const EncodeArgs& args) {
   std::vector<hal::Define> defines = tile.defines();
   defines.push_back(define("WIDE", d.k % word_of(tile) == 0));
   defines.push_back(define("WHOLE_STEPS", d.k % tile.bk == 0));
+  const bool rolled = simt::has_rolled_sums(args.choice.params, args.device.info());
+  if (rolled) defines.push_back({"ROLLED", "1"});
   simt::launch(args, {.kernel = "int8_matmul_cooperative",
                       .defines = std::move(defines),
                       .width = static_cast<std::uint32_t>(tile.workgroup()),
@@ -77,7 +91,8 @@ void encode(const EncodeArgs& args) {
                       .bindings = simt::int8_matmul_bindings(args),
                       .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
                                     hal::word(std::int64_t{d.bias >= 0})},
-                      .subgroup = required_subgroup(args.device.info(), tile.lanes)});
+                      .subgroup = required_subgroup(args.device.info(), tile.lanes),
+                      .aliased = rolled ? 0b101u : 0u});
 }
 
 }  // namespace

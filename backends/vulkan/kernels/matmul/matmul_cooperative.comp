@@ -47,7 +47,22 @@
 #define STRIP_ITEMS (MATRIX_M * MATRICES_N * MATRIX_N / 8)
 #define STRIPS (SUBGROUPS_M * SUBGROUPS_N * MATRIX_M * STRIP_STRIDE)
 #define LARGER(x, y) ((x) > (y) ? (x) : (y))
-#define SHARED(X) X(uvec4, tiles, LARGER(TILE_A + TILE_B, STRIPS))
+// ROLLED: an iteration is one step of the products, because ANV has sums twice in registers that go through several of them. There
+// are two tiles in turns, so that a step has one barrier. Mesa unrolls no loop around another, and an array with an index of such a loop
+// would be in memory: strips are written out.
+#ifdef ROLLED
+#if BK != MATRIX_K
+#error ROLLED has one step.
+#endif
+#define BUFFERS 2
+#define IN_BUFFER(word) (turn + (word))
+#define UNROLL_STRIP DONT_UNROLL
+#else
+#define BUFFERS 1
+#define IN_BUFFER(word) (word)
+#define UNROLL_STRIP UNROLL
+#endif
+#define SHARED(X) X(uvec4, tiles, LARGER(BUFFERS * (TILE_A + TILE_B), STRIPS))
 
 // What an invocation loads of a tile: words of rows along K, or units of two words that are turned.
 #define UNITS(turned, side) (turned != 0 ? TURNED_UNITS(PAIRS, (side) / 8) : (side) * WORDS)
@@ -112,9 +127,9 @@ FN ivec2 place_of(int e, int turned, int side) {
       if (turned != 0) {                                                                                      \
         uvec4 mesh_first = OR_ZERO(held[2 * e], (k0) + mesh_place.y);                                         \
         uvec4 mesh_second = OR_ZERO(held[2 * e + 1], (k0) + mesh_place.y + 1);                                \
-        WRITE_TURNED(tiles, word[e], WORDS, pair[e], mesh_first, mesh_second)                                 \
+        WRITE_TURNED(tiles, IN_BUFFER(word[e]), WORDS, pair[e], mesh_first, mesh_second)                                 \
       } else {                                                                                                \
-        tiles[word[e]] = OR_ZERO(held[e], (k0) + mesh_place.y);                                               \
+        tiles[IN_BUFFER(word[e])] = OR_ZERO(held[e], (k0) + mesh_place.y);                                               \
       }                                                                                                       \
     }                                                                                                         \
   }
@@ -127,6 +142,37 @@ FN ivec2 place_of(int e, int turned, int side) {
 #define FETCH_B(k_at) FETCH_WIDE(next_b, first_b, TURN_B, BN, b, n, k_at)
 #else
 #define FETCH_B(k_at) FETCH_NARROW(next_b, TURN_B, BN, b, base_b, n0, n, k_at)
+#endif
+
+// Steps from k_last on are zeros; rows beyond M and N are not written to C.
+#define WRITE_TILES                                                                                           \
+  WRITE_TILE(next_a, word_a, pair_a, TURN_A, BM, k0)                                                          \
+  WRITE_TILE(next_b, word_b, pair_b, TURN_B, BN, k0)
+#define FETCH_NEXT                                                                                            \
+  k_next = WHOLE_STEPS != 0 ? IMIN(k0 + BK, k - BK) : k0 + BK;                                                \
+  FETCH_A(k_next)                                                                                             \
+  FETCH_B(k_next)
+
+// Row r of a subgroup's matrices.
+#define FINISH_STRIP(r)                                                                                       \
+  {                                                                                                           \
+    subgroupBarrier();                                                                                        \
+    UNROLL for (int s = 0; s < MATRICES_N; ++s)                                                               \
+      coopMatStoreNV(sums[(r) * MATRICES_N + s], tiles, strip + s * MATRIX_N / 4, STRIP_STRIDE, false);       \
+    subgroupBarrier();                                                                                        \
+    UNROLL_STRIP for (int q = 0; q < STRIP_ITEMS; q += LANES_OF_SUBGROUP) {                                   \
+      int place = QUOTIENT(q + lane, MATRICES_N * MATRIX_N / 8);                                              \
+      int word = REST(q + lane, MATRICES_N * MATRIX_N / 8) * 2;                                               \
+      int row = m0 + m_own + (r) * MATRIX_M + place;                                                          \
+      int column = n0 + n_own + word * 4;                                                                     \
+      uvec4 left = tiles[strip + place * STRIP_STRIDE + word];                                                \
+      uvec4 right = tiles[strip + place * STRIP_STRIDE + word + 1];                                           \
+      if (row < m && column < n && (STRIP_ITEMS % LANES_OF_SUBGROUP == 0 || q + lane < STRIP_ITEMS))          \
+        FINISH_EIGHT(left, right, column, (matrix * m + row) * n + column)                                    \
+    }                                                                                                         \
+  }
+#if defined(ROLLED) && (MATRICES_M == 3 || MATRICES_M > 4)
+#error ROLLED has strips of 1, 2 or 4 rows of matrices.
 #endif
 
 KERNEL_BEGIN
@@ -165,15 +211,29 @@ KERNEL_BEGIN
   int k_next = IMIN(k_first, k - (WHOLE_STEPS != 0 ? BK : 1));
   FETCH_A(k_next)
   FETCH_B(k_next)
+#ifdef ROLLED
+  int turn = 0;
+  for (int k0 = k_first; k0 < k_last; k0 += BK) {
+    WRITE_TILES
+    BARRIER();
+    FETCH_NEXT
+    MatrixA x[MATRICES_M];
+    UNROLL for (int i = 0; i < MATRICES_M; ++i)
+      coopMatLoadNV(x[i], tiles, turn + ROW_OF_A(m_own) + i * MATRIX_A, ROW_STRIDE(WORDS), false);
+    UNROLL for (int s = 0; s < MATRICES_N; ++s) {
+      MatrixB y;
+      coopMatLoadNV(y, tiles, turn + TILE_A + ROW_OF_B(n_own) + s * MATRIX_B, ROW_STRIDE(WORDS), true);
+      UNROLL for (int r = 0; r < MATRICES_M; ++r)
+        sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y, sums[r * MATRICES_N + s]);
+    }
+    turn = TILE_A + TILE_B - turn;
+  }
+#else
   for (int k0 = k_first; k0 < k_last; k0 += BK) {
     BARRIER();
-    // Steps from k_last on are zeros; rows beyond M and N are not written to C.
-    WRITE_TILE(next_a, word_a, pair_a, TURN_A, BM, k0)
-    WRITE_TILE(next_b, word_b, pair_b, TURN_B, BN, k0)
+    WRITE_TILES
     BARRIER();
-    k_next = WHOLE_STEPS != 0 ? IMIN(k0 + BK, k - BK) : k0 + BK;
-    FETCH_A(k_next)
-    FETCH_B(k_next)
+    FETCH_NEXT
     UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
       // Keeps the loads of a step behind the products of the one before, whose registers they take.
       if (j > 0) subgroupBarrier();
@@ -187,23 +247,20 @@ KERNEL_BEGIN
         UNROLL for (int s = 0; s < MATRICES_N; ++s) sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y[s], sums[r * MATRICES_N + s]);
     }
   }
+#endif
   // Which invocation holds which element is the driver's secret: sums go through workgroup memory, a strip at a time.
   BARRIER();
   int strip = own * MATRIX_M * STRIP_STRIDE;
-  UNROLL for (int r = 0; r < MATRICES_M; ++r) {
-    subgroupBarrier();
-    UNROLL for (int s = 0; s < MATRICES_N; ++s)
-      coopMatStoreNV(sums[r * MATRICES_N + s], tiles, strip + s * MATRIX_N / 4, STRIP_STRIDE, false);
-    subgroupBarrier();
-    UNROLL for (int q = 0; q < STRIP_ITEMS; q += LANES_OF_SUBGROUP) {
-      int place = QUOTIENT(q + lane, MATRICES_N * MATRIX_N / 8);
-      int word = REST(q + lane, MATRICES_N * MATRIX_N / 8) * 2;
-      int row = m0 + m_own + r * MATRIX_M + place;
-      int column = n0 + n_own + word * 4;
-      uvec4 left = tiles[strip + place * STRIP_STRIDE + word];
-      uvec4 right = tiles[strip + place * STRIP_STRIDE + word + 1];
-      if (row < m && column < n && (STRIP_ITEMS % LANES_OF_SUBGROUP == 0 || q + lane < STRIP_ITEMS))
-        FINISH_EIGHT(left, right, column, (matrix * m + row) * n + column)
-    }
-  }
+#ifdef ROLLED
+  FINISH_STRIP(0)
+#if MATRICES_M > 1
+  FINISH_STRIP(1)
+#endif
+#if MATRICES_M > 2
+  FINISH_STRIP(2)
+  FINISH_STRIP(3)
+#endif
+#else
+  UNROLL for (int r = 0; r < MATRICES_M; ++r) FINISH_STRIP(r)
+#endif
 KERNEL_END

@@ -20,17 +20,18 @@ std::int64_t operand_bytes(const MatrixTile& tile, std::int64_t rows, std::int64
 }
 
 // Both tiles, or the strips of sums that go through the same memory at the end.
-std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d) {
+std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d, std::int64_t buffers) {
   const std::int64_t strips = tile.rows * tile.columns * tile.shape.m * (tile.fn * tile.shape.n / 4 + 1);
-  return std::max(operand_bytes(tile, tile.bm(), tile.shape.m, d.trans_a) +
-                      operand_bytes(tile, tile.bn(), tile.shape.n, !d.trans_b),
+  return std::max(buffers * (operand_bytes(tile, tile.bm(), tile.shape.m, d.trans_a) +
+                             operand_bytes(tile, tile.bn(), tile.shape.n, !d.trans_b)),
                   16 * strips);
 }
 
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
                               std::int64_t lanes, const MatmulDims& dims) {
+  const std::int64_t buffers = simt::needs_rolled_sums(target) ? 2 : 1;
   return simt::matrix_tiles(target, shape, lanes,
-                            [&](const MatrixTile& tile) { return shared_bytes(tile, dims); });
+                            [&](const MatrixTile& tile) { return shared_bytes(tile, dims, buffers); });
 }
 
 std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
@@ -59,17 +60,32 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
       for (const MatrixTile& tile : tiles(target, shape, lanes, d))
         for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
           result.push_back(std::move(fit));
+  // What CPU drivers do only where it is asked for, so that tests run it.
+  if (target.is_cpu)
+    for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype)) {
+      const MatrixTile tile{shape, subgroup_choices(target, shape).front(), 2, 1, 2, 1, shape.k};
+      std::map<std::string, std::int64_t> params = tile.params();
+      params["rolled"] = 1;
+      if (tile.workgroup() <= simt::max_invocations(target) &&
+          shared_bytes(tile, d, 2) <= simt::workgroup_bytes(target))
+        for (Fit& fit : simt::product_alternatives(params, d, target, simt::product_tiles(tile, d)))
+          result.push_back(std::move(fit));
+    }
   return result;
 }
 
 void encode(const EncodeArgs& args) {
   const MatmulDims d = kernels::matmul_dims(args.call);
   const MatrixTile tile = MatrixTile::of(args.choice.params, args.call.inputs[0].dtype, hal::DType::f32);
-  simt::launch_product(
-      args, d, tile,
-      {.kernel = "matmul_cooperative",
-       .defines = {simt::define("WIDE_C", d.n % 8 == 0), simt::define("WHOLE_STEPS", d.k % tile.bk == 0)},
-       .subgroup = required_subgroup(args.device.info(), tile.lanes)});
+  simt::Launch own{
+      .kernel = "matmul_cooperative",
+      .defines = {simt::define("WIDE_C", d.n % 8 == 0), simt::define("WHOLE_STEPS", d.k % tile.bk == 0)},
+      .subgroup = required_subgroup(args.device.info(), tile.lanes)};
+  if (simt::has_rolled_sums(args.choice.params, args.device.info())) {
+    own.defines.push_back({"ROLLED", "1"});
+    own.aliased = 0b11;  // as in matmul_gpu_tile
+  }
+  simt::launch_product(args, d, tile, own);
 }
 
 }  // namespace
