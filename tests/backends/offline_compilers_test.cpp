@@ -332,7 +332,7 @@ TEST(OfflineCompilers, SpoiledTextsAreReadOrRefused) {
           text[at] = letters[below(letters.size())];
         if (text.empty()) text = " ";
       }
-      for (const auto read :
+      for (const auto& read :
            {std::function<void()>([&] { xe::inspect_loops(xe::parse_listing(text, 8)); }),
             std::function<void()>([&] { sass::inspect_loops(sass::parse_listing(text, 128)); }),
             std::function<void()>([&] {
