@@ -5,6 +5,7 @@
 #include <charconv>
 
 #include "backends/simt/inspect/loops.h"
+#include "backends/simt/inspect/xe_model.h"
 #include "hal/error.h"
 
 namespace meshloom::backends::opencl::xe {
@@ -102,15 +103,6 @@ void read_scoreboards(Instruction& one, std::string_view text) {
   }
 }
 
-// Cycles of the matrix unit, which multiplies eight times as fast as the vector engine, for "dpas.8x8": 8 steps of K, of words of
-// 16-bit or 8-bit factors, for each of 8 rows. 0 = another instruction.
-double matrix_cycles(std::string_view name, std::int64_t lanes, int native) {
-  if (!name.starts_with("dpas")) return 0;
-  const std::size_t times = name.find('x');
-  const std::int64_t rows = times == std::string_view::npos ? 0 : leading_number(name.substr(times + 1));
-  return 2.0 * static_cast<double>(rows * lanes) / native;
-}
-
 bool multiplies(const Instruction& one) {
   if (one.name == "dp4a") return true;
   if (one.name != "mad" && one.name != "mac") return false;
@@ -167,7 +159,7 @@ Instruction instruction(std::string_view line, std::string_view comment, int nat
   if (one.unit == Unit::hint) return one;
   const bool wide = one.unit == Unit::vector;
   one.work.issue = wide ? static_cast<double>((lanes + native - 1) / native) : 1;
-  one.work.matrix = matrix_cycles(one.name, lanes, native);
+  one.work.matrix = simt::isa::dpas_cycles(one.name);
   if (multiplies(one)) one.work.multiply = one.work.issue;
   return one;
 }

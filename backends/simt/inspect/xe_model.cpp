@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 
 namespace meshloom::backends::simt::isa {
 namespace {
@@ -27,6 +28,14 @@ double xe_waves_of(const Xe& xe, std::int64_t registers, std::int64_t local_byte
   groups = std::max<std::int64_t>(groups, 1);
   return std::min(static_cast<double>(threads),
                   static_cast<double>(groups * of_group) / static_cast<double>(xe.engines));
+}
+
+double dpas_cycles(std::string_view name) {
+  const std::size_t times = name.find('x');
+  if (!name.starts_with("dpas") || times == std::string_view::npos) return 0;
+  int repeat = 0;
+  std::from_chars(name.data() + times + 1, name.data() + name.size(), repeat);
+  return 2.0 * std::clamp(repeat, 0, 8);
 }
 
 }  // namespace meshloom::backends::simt::isa

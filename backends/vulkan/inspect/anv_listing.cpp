@@ -106,12 +106,6 @@ bool is_control(std::string_view name) {
       name, {"jmpi", "goto", "brc", "brd", "while", "if", "else", "break", "cont", "call", "ret", "halt"});
 }
 
-// The rows of "dpas.8x8": depth and repeat count.
-int repeat_of(std::string_view dpas) {
-  const std::size_t at = dpas.find('x');
-  return at == std::string_view::npos ? 0 : static_cast<int>(leading_number(dpas.substr(at + 1)));
-}
-
 // A line of code and, of a message, the line behind it.
 Instruction instruction(std::string_view line, std::string_view message, int native) {
   Instruction one;
@@ -157,7 +151,7 @@ Instruction instruction(std::string_view line, std::string_view message, int nat
   if (one.unit == Unit::hint) return one;
   if (one.name.starts_with("dpas")) {
     one.work.issue = 1;
-    one.work.matrix = simt::isa::dpas_cycles(repeat_of(one.name));
+    one.work.matrix = simt::isa::dpas_cycles(one.name);
     return one;
   }
   one.work.issue = one.unit == Unit::vector ? static_cast<double>((lanes + native - 1) / native) : 1;
