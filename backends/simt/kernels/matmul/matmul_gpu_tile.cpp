@@ -211,9 +211,9 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, Ti
     own.defines.push_back({"MOST_REGISTERS", "1"});
   }
   // On NVIDIA 512 invocations of 128 registers share a multiprocessor. Two registers more, and a workgroup of 256 would be alone on it,
-  // with nothing to do at its barriers. Where a row's end or the last step has to be found, they do not suffice.
+  // with nothing to do at its barriers. Where a row's end, the last step or the own part of K has to be found, they do not suffice.
   if (args.device.info().backend == "opencl" && is_of_nvidia(args.device.info()) && tile.tm * tile.tn >= 64 &&
-      whole_steps && wide_a > 1 && wide_b > 1)
+      whole_steps && wide_a > 1 && wide_b > 1 && p.find("parts") == p.end())
     own.defines.push_back(define("MIN_WORKGROUPS", 512 / tile.workgroup()));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
   own.groups = matmul_groups(tile.groups(d, use.row_groups));

@@ -30,8 +30,17 @@ std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d, std::int6
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
                               std::int64_t lanes, const MatmulDims& dims) {
   const std::int64_t buffers = simt::needs_rolled_sums(target) ? 2 : 1;
-  return simt::matrix_tiles(target, shape, lanes,
-                            [&](const MatrixTile& tile) { return shared_bytes(tile, dims, buffers); });
+  std::vector<MatrixTile> all = simt::matrix_tiles(
+      target, shape, lanes, [&](const MatrixTile& tile) { return shared_bytes(tile, dims, buffers); });
+  // An invocation with half of its registers for sums has room for as much again, of operands and of what is on its way: by what
+  // RADV spills for RDNA3.
+  constexpr std::int64_t kManySums = 128, kMaxBytes = 128;
+  std::erase_if(all, [&](const MatrixTile& tile) {
+    const std::int64_t sums = tile.fm * tile.fn * shape.m * shape.n / lanes;
+    return !target.is_cpu && sums >= kManySums &&
+           2 * (tile.bm() + tile.bn()) * tile.bk > kMaxBytes * tile.workgroup();
+  });
+  return all;
 }
 
 std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& target) {
