@@ -11,7 +11,7 @@ using simt::Pass;
 kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_dpas(), matmul_vec16();
 kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_mma_grad();
 kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
-kernels::Variant flash_attention_dpas();
+kernels::Variant flash_attention_dpas(), flash_attention_dpas_grad();
 kernels::Variant flash_attention_vec16(Pass), flash_attention_vec16_bias_grad();
 
 void add_opencl_variants(kernels::Catalog& catalog) {
@@ -25,7 +25,8 @@ void add_opencl_variants(kernels::Catalog& catalog) {
             {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma(), flash_attention_dpas()},
              .cpu_driver = {flash_attention_vec16(Pass::forward)}}},
            {"flash_attention_grad",
-            {.matrix_unit = {flash_attention_ptx_mma_grad(), flash_attention_ptx_wgmma_grad()},
+            {.matrix_unit = {flash_attention_ptx_mma_grad(), flash_attention_ptx_wgmma_grad(),
+                             flash_attention_dpas_grad()},
              .cpu_driver = {flash_attention_vec16(Pass::backward)}}},
            {"flash_attention_bias_grad", {.cpu_driver = {flash_attention_vec16_bias_grad()}}}}));
 }

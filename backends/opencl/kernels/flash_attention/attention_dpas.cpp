@@ -1,5 +1,7 @@
 #include "backends/opencl/kernels/flash_attention/attention_dpas.h"
 
+#include <array>
+
 #include "hal/math.h"
 
 namespace meshloom::backends::opencl {
@@ -19,6 +21,19 @@ std::string unsupported_heads(const kernels::AttentionDims& d, const hal::Device
   return "heads of " + std::to_string(d.d) + " and " + std::to_string(d.dv) +
          " features do not fit the registers of a lane and " + std::to_string(simt::workgroup_bytes(target)) +
          " bytes of workgroup memory";
+}
+
+std::vector<AttentionTile> tiles_to_try(std::int64_t lanes,
+                                        const std::function<bool(const AttentionTile&)>& own_shared) {
+  std::vector<AttentionTile> all;
+  for (const std::int64_t row_matrices : lanes == 8 ? std::array{2, 1} : std::array{1, 2})
+    for (const bool shared : {false, true})
+      for (const std::int64_t warps : {16, 8, 4, 2})
+        for (const std::int64_t streamed : {32, 16}) {
+          const AttentionTile tile{warps, row_matrices, streamed, lanes};
+          if (own_shared(tile) == shared) all.push_back(tile);
+        }
+  return all;
 }
 
 std::int64_t rows_bytes(const AttentionTile& tile, std::int64_t features) {

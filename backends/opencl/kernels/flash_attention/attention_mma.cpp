@@ -116,4 +116,86 @@ simt::Launch over_own_rows(const kernels::EncodeArgs& args, const AttentionDims&
   return command;
 }
 
+namespace {
+
+// What one of the two kernels goes over.
+struct Rows {
+  std::int64_t own, heads;
+  Rows(const AttentionDims& d, GradKernel kernel)
+      : own(kernel == GradKernel::dq ? d.s : d.t), heads(kernel == GradKernel::dq ? d.h : d.kv) {}
+};
+
+// Workgroups of eight of NVIDIA's warps would leave a core idle at every barrier.
+AttentionTile best_of(const std::vector<AttentionTile>& all, const AttentionDims& d, GradKernel kernel,
+                      const hal::DeviceInfo& target) {
+  const Rows rows(d, kernel);
+  const auto cost = [&](const AttentionTile& tile) {
+    return busiest_core(tile, d.b * rows.heads, rows.own, target) *
+           (tile.workgroup() > 128 && tile.lanes == 32 ? 2 : 1);
+  };
+  return *std::min_element(all.begin(), all.end(),
+                           [&](const AttentionTile& x, const AttentionTile& y) { return cost(x) < cost(y); });
+}
+
+Fit fit_tiles(const AttentionTile& dq, const AttentionTile& dkv, const AttentionDims& d) {
+  // A bitmask is summed up by blocks of the queries of dq.
+  const std::int64_t workspace = simt::grad_workspace(d, true, dq.rows());
+  if (std::string reason = simt::unsupported_workspace(workspace); !reason.empty())
+    return Fit::no(std::move(reason));
+  std::map<std::string, std::int64_t> params = dkv.params();
+  for (const auto& [name, value] : dq.params()) params["dq_" + name] = value;
+  return Fit::yes(std::move(params), workspace);
+}
+AttentionTile tile_of(const std::map<std::string, std::int64_t>& params, GradKernel kernel) {
+  if (kernel == GradKernel::dkv) return AttentionTile::of(params);
+  std::map<std::string, std::int64_t> own;
+  for (const auto& [name, value] : params)
+    if (name.starts_with("dq_")) own[name.substr(3)] = value;
+  return AttentionTile::of(own);
+}
+
+}  // namespace
+
+std::vector<Fit> grad_fits(const std::vector<AttentionTile>& dq, const std::vector<AttentionTile>& dkv,
+                           const AttentionDims& d, const hal::DeviceInfo& target, bool all) {
+  if (dq.empty() || dkv.empty()) return {};
+  const AttentionTile best_dq = best_of(dq, d, GradKernel::dq, target),
+                      best_dkv = best_of(dkv, d, GradKernel::dkv, target);
+  std::vector<Fit> fits{fit_tiles(best_dq, best_dkv, d)};
+  if (!all) return fits;
+  for (const AttentionTile& tile : dq)
+    if (tile != best_dq) fits.push_back(fit_tiles(tile, best_dkv, d));
+  for (const AttentionTile& tile : dkv)
+    if (tile != best_dkv) fits.push_back(fit_tiles(best_dq, tile, d));
+  std::erase_if(fits, [](const Fit& fit) { return !fit.ok; });
+  return fits;
+}
+
+void encode_attention_grad(
+    const kernels::EncodeArgs& args, const std::string& kernel,
+    const std::function<std::vector<hal::Define>(const AttentionTile&, GradKernel)>& defines, bool apart) {
+  const AttentionDims d = attention_dims(args.call);
+  const std::int64_t rows = tile_of(args.choice.params, GradKernel::dq).rows();
+  const auto over_rows = [&](GradKernel which) {
+    const Rows own(d, which);
+    const AttentionTile tile = tile_of(args.choice.params, which);
+    simt::Launch command =
+        over_own_rows(args, d, tile, kernel, own.heads, own.own, simt::grad_extras_at(d), rows);
+    command.defines.push_back(simt::define("COMPUTE_DKV", which == GradKernel::dkv));
+    if (defines)
+      for (hal::Define& define : defines(tile, which)) command.defines.push_back(std::move(define));
+    return command;
+  };
+  const simt::Launch delta{.kernel = "flash_attention_delta_halves",
+                           .defines = {{"BF16", args.call.inputs[0].dtype == hal::DType::bf16 ? "1" : "0"},
+                                       simt::define("WIDE", d.dv % 8 == 0)}};
+  simt::Launch dkv = over_rows(GradKernel::dkv), dv;
+  if (apart) {
+    dv = dkv;
+    dkv.defines.insert(dkv.defines.end(), {{"COMPUTE_DK", "1"}, {"COMPUTE_DV", "0"}});
+    dv.defines.insert(dv.defines.end(), {{"COMPUTE_DK", "0"}, {"COMPUTE_DV", "1"}});
+  }
+  simt::launch_grad(args, d, true, rows, over_rows(GradKernel::dq), dkv, delta, dv);
+}
+
 }  // namespace meshloom::backends::opencl

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <string>
 #include <vector>
@@ -56,6 +57,20 @@ kernels::Fit forward_fit(const std::vector<AttentionTile>& tiles, const std::str
 // The forward pass by the kernel with these defines beside those of all.
 void encode_forward(const kernels::EncodeArgs& args, const std::string& kernel,
                     const std::vector<hal::Define>& defines = {});
+
+// The two kernels of the backward pass: dq over queries, dk and dv over keys.
+enum class GradKernel { dq, dkv };
+// How the backward pass runs by the tiles of either with which the busiest core is done first, and with `all` by each other one too;
+// none where one of them has no tile. The parameters of dk and dv have no prefix.
+std::vector<kernels::Fit> grad_fits(const std::vector<AttentionTile>& dq,
+                                    const std::vector<AttentionTile>& dkv, const kernels::AttentionDims& d,
+                                    const hal::DeviceInfo& target, bool all);
+// The backward pass by the kernel of this name, with COMPUTE_DKV, with these defines beside those of all. `apart`: dk and dv have kernels
+// of their own (COMPUTE_DK, COMPUTE_DV).
+void encode_attention_grad(
+    const kernels::EncodeArgs& args, const std::string& kernel,
+    const std::function<std::vector<hal::Define>(const AttentionTile&, GradKernel)>& defines = {},
+    bool apart = false);
 
 // A kernel over own rows of `heads` heads, `length` rows each, without bindings; the extras begin at byte `extras_at`. A bitmask
 // is summed up by blocks of `summary_rows` queries.

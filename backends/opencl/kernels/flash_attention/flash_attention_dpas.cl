@@ -14,8 +14,12 @@
 #define PUT_TILE(at)              \
   PUT_ROWS(at, next_k, DP, D)      \
   PUT_PAIRS((at) + VALUES, next_v, DV)
-#define NO_GRAD(m, b, e)
-#define LOGIT_HERE(e) LOGIT_OF(m, b, e, first + OWN_ROW(m, e), tile + COLUMN(b, e), NO_GRAD)
+#define LOGIT_OF(e)                                                               \
+  {                                                                               \
+    float softcap_grad, logit = scores[m * BANDS + b].s##e;                       \
+    LOGIT(logit, softcap_grad, first + OWN_ROW(m, e), tile + COLUMN(b, e))        \
+    scores[m * BANDS + b].s##e = logit;                                           \
+  }
 
 KERNEL_BEGIN
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
@@ -52,7 +56,7 @@ KERNEL_BEGIN
       UNROLL for (int e = 0; e < ROW_MATRICES * BANDS; ++e) scores[e] = (float8)(0.0f);
       ADD_SCORES(scores, own, OWN_AT, at, DP)
       if (LOGITS) {
-        FOR_EACH_BAND(m, b) { EACH_OF_8(LOGIT_HERE) }
+        FOR_EACH_BAND(m, b) { EACH_OF_8(LOGIT_OF) }
       }
       if (!ALL_KEYS_SHOWN(tile)) { MASK_KEYS(scores, tile, MASKED_SCORE) }
       float next_base[ROW_MATRICES];

@@ -1,5 +1,4 @@
 // Attention forward of 16-bit floats on the matrix units of Intel's GPUs.
-#include <cstdlib>
 #include <string>
 #include <utility>
 #include <vector>
@@ -19,10 +18,8 @@ std::int64_t dpas_registers(const AttentionTile& tile, const AttentionDims& d, b
   const std::int64_t own = own_shared ? 0 : AttentionTile::padded(d.d) / 2;
   return tile.row_matrices * (d.dv + tile.streamed + own) + registers_of_tile(tile, d);
 }
-// Beside them there is room for the rest, by what the compilers spill.
-bool leaves_registers(std::int64_t held) { return held <= 192; }
 bool own_shared(const AttentionTile& tile, const AttentionDims& d) {
-  return dpas_registers(tile, d, false) > 176;
+  return !leaves_registers_to_own_rows(dpas_registers(tile, d, false));
 }
 
 // As flash_attention_dpas.cl lays out its memory.
@@ -37,15 +34,12 @@ std::vector<AttentionTile> dpas_tiles(const CallView& call, const hal::DeviceInf
   if (why = unsupported_attention_dpas(call, target); !why.empty()) return all;
   const AttentionDims d = attention_dims(call);
   const std::int64_t lanes = find_dpas(target, call.inputs[0].dtype)->n;
-  for (const std::int64_t row_matrices : {2, 1})
-    for (const std::int64_t warps : {16, 8, 4, 2})
-      for (const std::int64_t streamed : {32, 16}) {
-        const AttentionTile tile{warps, row_matrices, streamed, lanes};
-        if (leaves_registers(dpas_registers(tile, d, own_shared(tile, d))) &&
-            tile.workgroup() <= simt::max_invocations(target) &&
-            dpas_bytes(tile, d) <= simt::workgroup_bytes(target))
-          all.push_back(tile);
-      }
+  const auto shared = [&](const AttentionTile& tile) { return own_shared(tile, d); };
+  for (const AttentionTile& tile : tiles_to_try(lanes, shared))
+    if (leaves_registers(dpas_registers(tile, d, shared(tile))) &&
+        tile.workgroup() <= simt::max_invocations(target) &&
+        dpas_bytes(tile, d) <= simt::workgroup_bytes(target))
+      all.push_back(tile);
   if (all.empty()) why = unsupported_heads(d, target);
   return all;
 }

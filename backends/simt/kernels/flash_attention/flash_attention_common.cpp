@@ -251,14 +251,17 @@ std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras, std
 }
 
 void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras,
-                 std::int64_t rows, Launch dq, Launch dkv, Launch delta) {
+                 std::int64_t rows, Launch dq, Launch dkv, Launch delta, Launch dv) {
+  const bool apart = !dv.kernel.empty();
   dq.bindings = prepare_grad(args, dims, extras, rows, std::move(delta));
   dkv.bindings = dq.bindings;
+  dv.bindings = dq.bindings;
   dq.bindings.push_back(writes(whole_words(args.outputs[0])));
   dkv.bindings.push_back(writes(whole_words(args.outputs[1])));
-  dkv.bindings.push_back(writes(whole_words(args.outputs[2])));
+  (apart ? dv : dkv).bindings.push_back(writes(whole_words(args.outputs[2])));
   launch(args, dq);
   launch(args, dkv);
+  if (apart) launch(args, dv);
   if (dims.sink >= 0)
     launch_dsink(args, dims, slice(args.workspace, 0, delta_used(dims)),
                  slice(args.workspace, aligned(grad_used(dims, extras, rows)), dims.b * dims.h * 4));

@@ -67,10 +67,11 @@ void launch_delta(const kernels::EncodeArgs& args, const kernels::AttentionDims&
                   Launch delta = {});
 
 // Records the backward pass, from delta (see launch_delta) to dsink, around a kernel for dq and one for dk and dv, which have
-// no bindings yet. `extras`: the kernels are compiled with EXTRAS 1. grad_workspace: the bytes that it needs.
+// no bindings yet; where `dv` has a name, it is the kernel for dv, and dkv that for dk. `extras`: the kernels are compiled with
+// EXTRAS 1. grad_workspace: the bytes that it needs.
 std::int64_t grad_workspace(const kernels::AttentionDims& dims, bool extras, std::int64_t rows);
 void launch_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, bool extras,
-                 std::int64_t rows, Launch dq, Launch dkv, Launch delta = {});
+                 std::int64_t rows, Launch dq, Launch dkv, Launch delta = {}, Launch dv = {});
 // Records the gradient of the bias by a kernel for dq, which computes `rows` queries and `span` keys of a bias at a time
 // (COMPUTE_DBIAS 1). Its workspace is that of the backward pass.
 void launch_bias_grad(const kernels::EncodeArgs& args, const kernels::AttentionDims& dims, std::int64_t rows,
