@@ -3,9 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <stdexcept>
 #include <string>
 
+#include "backends/simt/host/launch.h"
+#include "backends/vulkan/device/enumerate.h"
 #include "backends/vulkan/inspect/anv_listing.h"
 #include "backends/vulkan/inspect/statistics.h"
 #include "tests/message_of.h"
@@ -226,6 +229,28 @@ TEST(AnvListing, StatisticsAreReadInItsWords) {
   EXPECT_EQ(anv.code_bytes, 141312);
   EXPECT_EQ(anv.local_bytes, 16896);
   EXPECT_EQ(anv.scratch_bytes, 32);
+}
+
+// A card that scripts/intel-shim.c makes up is one that computes nothing; a real one computes.
+TEST(NullHardware, IsWhatAShimStandsFor) {
+  const std::string name = "Intel(R) Arc(tm) A770 Graphics (DG2)";
+  unsetenv("INTEL_SHIM_FAMILY");
+  EXPECT_FALSE(is_null_hardware(name, VK_DRIVER_ID_INTEL_OPEN_SOURCE_MESA));
+  setenv("INTEL_SHIM_FAMILY", "dg2", 1);
+  EXPECT_TRUE(is_null_hardware(name, VK_DRIVER_ID_INTEL_OPEN_SOURCE_MESA));
+  EXPECT_FALSE(is_null_hardware("llvmpipe", VK_DRIVER_ID_MESA_LLVMPIPE));
+  unsetenv("INTEL_SHIM_FAMILY");
+}
+
+TEST(RolledSums, AreForAnvAndForWhoAsks) {
+  hal::DeviceInfo target;
+  target.backend = "vulkan";
+  target.driver = "Intel open-source Mesa driver Mesa 26.1.6-1~bpo13+1";
+  EXPECT_TRUE(simt::has_rolled_sums({}, target));
+  EXPECT_FALSE(simt::has_rolled_sums({{"rolled", 0}}, target));
+  target.driver = "radv Mesa 26.1.6-1~bpo13+1";
+  EXPECT_FALSE(simt::has_rolled_sums({}, target));
+  EXPECT_TRUE(simt::has_rolled_sums({{"rolled", 1}}, target));
 }
 
 }  // namespace
