@@ -155,17 +155,19 @@ bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, cons
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
   const std::int64_t rows = use.row_groups > 0 ? ceil_div(d.m, use.row_groups) : d.m;
   const bool split = use.row_groups == 0 && !use.unsplit;
+  // How many tiles groups need is known at run time only; and CPU drivers run what is measured to be fast there.
+  const bool by_work = !target.is_cpu && use.row_groups == 0;
   const Tile* chosen = nullptr;
   double best = 0;
   for (const Tile& tile : tiles_for(target, use)) {
     if (!fits(target, tile, use)) continue;
-    if (target.is_cpu && chosen) {
+    if (!by_work && chosen) {
       const std::array<std::int64_t, 3> groups = chosen->groups(d, use.row_groups);
       if (groups[0] * groups[1] * d.g >= target.profile.cores && !wider_than(chosen->bm, rows) &&
           !wider_than(chosen->bn, d.n))
         continue;
     }
-    if (!target.is_cpu) {
+    if (by_work) {
       const double time = busiest_core(d, target, tile.tiles(d, use.row_groups), tile.bm * tile.bn,
                                        {tile.tm, tile.tn, 1}, split);
       constexpr double kMinGain = 1.03;
