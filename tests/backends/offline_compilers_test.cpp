@@ -284,6 +284,26 @@ kernels_misc_info:
   EXPECT_FALSE(nothing.registers || nothing.scratch_bytes);
 }
 
+// The compiler's own, of programs with constants in memory, may come first.
+TEST(ZeInfo, AnEmptyKernelIsNotTheProgram) {
+  hal::Inspection found;
+  read_ze_info(R"(---
+kernels:
+  - name:            Intel_Symbol_Table_Void_Program
+    execution_env:
+      grf_count:       64
+      simd_size:       32
+  - name:            flash_attention_dpas
+    execution_env:
+      grf_count:       256
+      simd_size:       8
+...
+)",
+               found);
+  EXPECT_EQ(found.subgroup, 8);
+  EXPECT_EQ(found.registers, 256);
+}
+
 TEST(Elf, SectionsAreFoundAndWhatIsCutOffIsRefused) {
   // A header, two sections (the names, and "k"), each of whose headers follows.
   const auto number = [](std::string& file, std::size_t at, std::uint64_t value, int bytes) {

@@ -74,7 +74,7 @@ class IntelCompiler final : public OfflineCompiler {
     const std::string width = "_simd" + std::to_string(found.subgroup) + "_";
     std::string name;
     for (const std::string& one : folder.names(".asm"))
-      if (one.find(width) != std::string::npos) name = one;
+      if (one.find(width) != std::string::npos && one.find("Symbol_Table") == std::string::npos) name = one;
     if (name.empty()) {
       found.why_no_loops = version_ + " dumps no assembly of SIMD" + std::to_string(found.subgroup);
       return;

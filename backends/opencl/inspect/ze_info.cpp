@@ -24,6 +24,9 @@ void read_ze_info(std::string_view text, hal::Inspection& inspection) {
   std::map<std::string, std::int64_t, std::less<>> values;
   std::vector<MemoryBuffer> buffers;
   std::optional<std::size_t> within;  // the indentation of the list of buffers
+  // IGC adds an empty kernel of this name to programs with constants in memory.
+  constexpr std::string_view kEmptyKernel = "Intel_Symbol_Table_Void_Program";
+  bool of_empty = false;
   while (!text.empty()) {
     const std::string_view line = simt::isa::next_line(text);
     std::string_view inside = stripped(line);
@@ -43,11 +46,13 @@ void read_ze_info(std::string_view text, hal::Inspection& inspection) {
     const std::string_view key = inside.substr(0, colon);
     const std::string value(stripped(inside.substr(colon + 1)));
     const auto number = simt::isa::number(value);
+    if (key == "name") of_empty = value == kEmptyKernel;
+    if (of_empty) continue;
     if (within && !buffers.empty()) {
       if (key == "size") buffers.back().size = number.value_or(0);
       if (key == "is_simt_thread") buffers.back().of_invocation = value == "true";
     } else if (number) {
-      values.emplace(key, *number);  // the first kernel's; there is one
+      values.emplace(key, *number);  // there is one kernel
     }
   }
   const auto find = [&](const char* key) -> std::optional<std::int64_t> {
