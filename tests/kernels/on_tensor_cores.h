@@ -148,6 +148,59 @@ class OnTensorCores : public testing::Test {
     if (trans_b) test.attrs.set("trans_b", true);
     return test;
   }
+  // Of matmul. Cases of the contract, in bf16 and f16 in turns.
+  void expect_products_right() const {
+    const auto device = open();
+    std::uint64_t seed = 0;
+    for (const kernels::Case& test : contract().cases())
+      if (!test.slow && has_turn(++seed, 3))
+        expect_right(*device, narrow(test, seed % 2 ? hal::DType::bf16 : hal::DType::f16), seed);
+  }
+  // Rows read sixteen bytes at a time and one by one, whichever way they lie, in every tile, which are told apart by these parameters;
+  // a run takes one of `among` each, and of `among_narrow` where rows are read one by one. Returns the tiles' rows and columns, for matrices
+  // of m x n.
+  std::set<std::pair<std::int64_t, std::int64_t>> expect_product_tiles_right(
+      const std::vector<std::string>& names, std::int64_t m, std::int64_t n, std::size_t among,
+      std::size_t among_narrow) const {
+    const auto device = open();
+    std::set<std::pair<std::int64_t, std::int64_t>> extents;
+    std::size_t turn = 0;
+    for (const int transposes : {0, 1, 2, 3})
+      for (const bool wide : {true, false}) {
+        const CaseCall call(catalog_, op_,
+                            wide ? product(264, 136, 96, transposes, hal::DType::bf16)
+                                 : product(261, 133, 91, transposes, hal::DType::f16));
+        const std::vector<kernels::Fit> all = variant_->alternatives(call.view(), device->info());
+        EXPECT_THAT(all, testing::Not(testing::IsEmpty()));
+        std::set<std::vector<std::int64_t>> tiles;
+        for (const kernels::Fit& fit : all) {
+          std::vector<std::int64_t> values;
+          for (const std::string& name : names) values.push_back(fit.params.at(name));
+          if (!tiles.insert(values).second || !has_turn(tiles.size(), wide ? among : among_narrow, turn))
+            continue;
+          const auto& p = fit.params;
+          extents.insert({p.at("rows") * p.at("fm") * m, p.at("columns") * p.at("fn") * n});
+          expect_right(*device, fit, call);
+        }
+        ++turn;
+      }
+    return extents;
+  }
+  void expect_wrong_products_found() const {
+    for (const int wrong : {2, 3, 4, 5})
+      for (const int transposes : {0, 1, 2, 3})
+        if (has_turn(transposes, 4, wrong))
+          expect_found(wrong, product(33, 40, 48, transposes, hal::DType::bf16));
+  }
+  // A driver is trusted when it has computed both dtypes, and either way that each operand can lie.
+  void expect_proofs_of_products() const {
+    const std::set<std::string> operands =
+        values_of({"AB_TYPE", "TRANS_A", "TRANS_B"}, expect_self_test_tells(2));
+    for (const char* dtype : {"1", "2"})
+      for (const char* transposes : {"0 .", "1 .", ". 0", ". 1"})
+        EXPECT_THAT(operands,
+                    testing::Contains(testing::MatchesRegex(std::string(dtype) + " " + transposes + " ")));
+  }
   // Calls check(case, number) for random cases, in bf16 and f16 in turns; `count` where the environment does not say how many.
   template <class Check>
   void for_random_cases(int count, std::uint64_t seed, const Check& check) const {

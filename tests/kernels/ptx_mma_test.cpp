@@ -1,9 +1,7 @@
 // Matmul on NVIDIA's tensor cores, on any OpenCL device (pretender.h).
 #include <memory>
-#include <set>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "tests/kernels/on_tensor_cores.h"
 
@@ -12,11 +10,7 @@ namespace {
 
 using hal::DType;
 using kernels::Case;
-using kernels::Fit;
-using testing::Contains;
 using testing::HasSubstr;
-using testing::IsEmpty;
-using testing::Not;
 using testing::SizeIs;
 
 class PtxMma : public OnTensorCores {
@@ -24,62 +18,24 @@ class PtxMma : public OnTensorCores {
   PtxMma() : OnTensorCores("matmul") {}
 };
 
-TEST_F(PtxMma, EqualsTheReference) {
-  const auto device = open();
-  std::uint64_t seed = 0;
-  for (const Case& test : contract().cases())
-    if (!test.slow && has_turn(++seed, 3))
-      expect_right(*device, narrow(test, seed % 2 ? DType::bf16 : DType::f16), seed);
-}
+TEST_F(PtxMma, EqualsTheReference) { expect_products_right(); }
 
 TEST_F(PtxMma, RandomCallsEqualTheReference) {
   const auto device = open();
   for_random_cases(8, 99, [&](const Case& test, std::uint64_t i) { expect_right(*device, test, i); });
 }
 
-// Rows read sixteen bytes at a time and one by one, whichever way they lie, in every tile.
 TEST_F(PtxMma, EveryTileAndTransposeEqualsTheReference) {
-  const auto device = open();
-  std::set<std::pair<std::int64_t, std::int64_t>> extents;
-  std::size_t turn = 0;
-  for (const int transposes : {0, 1, 2, 3})
-    for (const bool wide : {true, false}) {
-      const Case test = wide ? product(264, 136, 96, transposes, DType::bf16)
-                             : product(261, 133, 91, transposes, DType::f16);
-      const CaseCall call(catalog_, "matmul", test);
-      const std::vector<Fit> all = variant_->alternatives(call.view(), device->info());
-      ASSERT_THAT(all, Not(IsEmpty()));
-      std::set<std::vector<std::int64_t>> tiles;
-      for (const Fit& fit : all) {
-        const auto& p = fit.params;
-        if (!tiles.insert({p.at("rows"), p.at("columns"), p.at("fm"), p.at("fn"), p.at("bk"), p.at("async")})
-                 .second)
-          continue;
-        if (!has_turn(tiles.size(), wide ? 11 : 8, turn)) continue;
-        extents.insert({p.at("rows") * p.at("fm") * 16, p.at("columns") * p.at("fn") * 8});
-        expect_right(*device, fit, call);
-      }
-      ++turn;
-    }
+  const auto extents =
+      expect_product_tiles_right({"rows", "columns", "fm", "fn", "bk", "async"}, 16, 8, 11, 8);
   for (const auto& [bm, bn] :
        {std::pair(256, 128), std::pair(128, 256), std::pair(128, 128), std::pair(32, 32)})
     EXPECT_TRUE(extents.contains({bm, bn})) << bm << " x " << bn;
 }
 
-TEST_F(PtxMma, WrongInstructionsAreFound) {
-  for (const int wrong : {2, 3, 4, 5})
-    for (const int transposes : {0, 1, 2, 3})
-      if (has_turn(transposes, 4, wrong)) expect_found(wrong, product(33, 40, 48, transposes, DType::bf16));
-}
+TEST_F(PtxMma, WrongInstructionsAreFound) { expect_wrong_products_found(); }
 
-// A driver is trusted when it has computed both dtypes, and either way that each operand can lie.
-TEST_F(PtxMma, ProofsTellRightFromWrong) {
-  const std::set<std::string> operands =
-      values_of({"AB_TYPE", "TRANS_A", "TRANS_B"}, expect_self_test_tells(2));
-  for (const char* dtype : {"1", "2"})
-    for (const char* transposes : {"0 .", "1 .", ". 0", ". 1"})
-      EXPECT_THAT(operands, Contains(testing::MatchesRegex(std::string(dtype) + " " + transposes + " ")));
-}
+TEST_F(PtxMma, ProofsTellRightFromWrong) { expect_proofs_of_products(); }
 
 TEST_F(PtxMma, ACompilerThatDoesNotTakePtxIsNotTrusted) {
   const auto device = std::make_unique<Pretender>(registry_.open(id_), 0);
