@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 
 #include "backends/simt/inspect/loops.h"
 #include "backends/simt/inspect/xe_model.h"
@@ -14,16 +13,10 @@ namespace {
 using simt::isa::Block;
 using simt::isa::Induction;
 using simt::isa::Instruction;
+using simt::isa::leading_number;
 using simt::isa::starts_with_any;
 using simt::isa::stripped;
 using simt::isa::Unit;
-
-// The number at the beginning; 0 = none.
-std::int64_t leading_number(std::string_view text) {
-  std::int64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return std::clamp<std::int64_t>(value, 0, 1 << 20);
-}
 
 std::string_view word(std::string_view& rest) {
   rest = stripped(rest);

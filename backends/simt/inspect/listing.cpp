@@ -1,6 +1,7 @@
 #include "backends/simt/inspect/listing.h"
 
 #include <algorithm>
+#include <charconv>
 #include <cstdlib>
 #include <map>
 #include <utility>
@@ -187,6 +188,12 @@ std::optional<std::int64_t> number(const std::string& text) {
   const long long value = std::strtoll(text.c_str(), &end, 0);
   if (*end != '\0') return std::nullopt;
   return value;
+}
+
+std::int64_t leading_number(std::string_view text) {
+  std::int64_t value = 0;
+  std::from_chars(text.data(), text.data() + text.size(), value);
+  return std::clamp<std::int64_t>(value, 0, 1 << 20);
 }
 
 }  // namespace meshloom::backends::simt::isa

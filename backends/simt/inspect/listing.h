@@ -88,5 +88,6 @@ bool starts_with_any(std::string_view name, std::initializer_list<std::string_vi
 std::string_view next_line(std::string_view& text);           // takes it off
 std::vector<std::string> operands_of(std::string_view text);  // what stands between commas
 std::optional<std::int64_t> number(const std::string& text);
+std::int64_t leading_number(std::string_view text);  // at the beginning, up to a million; 0 = none
 
 }  // namespace meshloom::backends::simt::isa

@@ -2,7 +2,6 @@
 
 #include <algorithm>
 #include <cctype>
-#include <charconv>
 #include <optional>
 #include <string>
 #include <utility>
@@ -16,18 +15,12 @@ namespace {
 using simt::isa::Block;
 using simt::isa::Induction;
 using simt::isa::Instruction;
+using simt::isa::leading_number;
 using simt::isa::starts_with_any;
 using simt::isa::stripped;
 using simt::isa::Unit;
 
 constexpr int kScoreboards = 32;  // on Xe2; 16 before
-
-// The number at the beginning; 0 = none.
-std::int64_t leading_number(std::string_view text) {
-  std::int64_t value = 0;
-  std::from_chars(text.data(), text.data() + text.size(), value);
-  return std::clamp<std::int64_t>(value, 0, 1 << 20);
-}
 
 std::string_view word(std::string_view& rest) {
   rest = stripped(rest);
