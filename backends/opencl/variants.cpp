@@ -2,6 +2,7 @@
 #include "backends/simt/variants.h"
 
 #include "backends/opencl/backend.h"
+#include "backends/simt/kernels/matmul/dequantized.h"
 
 namespace meshloom::backends::opencl {
 
@@ -14,6 +15,17 @@ kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
 kernels::Variant flash_attention_dpas(), flash_attention_dpas_grad();
 kernels::Variant flash_attention_vec16(Pass), flash_attention_vec16_bias_grad();
 
+namespace {
+
+template <const simt::QuantizedWeights& weights>
+simt::OwnVariants dequantized() {
+  return {.matrix_unit = {simt::dequantized<weights, matmul_ptx_wgmma>(),
+                          simt::dequantized<weights, matmul_ptx_mma>(),
+                          simt::dequantized<weights, matmul_dpas>()}};
+}
+
+}  // namespace
+
 void add_opencl_variants(kernels::Catalog& catalog) {
   catalog.add(
       "opencl",
@@ -21,6 +33,8 @@ void add_opencl_variants(kernels::Catalog& catalog) {
           {{"matmul",
             {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()},
              .cpu_driver = {matmul_vec16()}}},
+           {"nf4_matmul", dequantized<simt::nf4_weights>()},
+           {"block_quantized_matmul", dequantized<simt::block_quantized_weights>()},
            {"flash_attention",
             {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma(), flash_attention_dpas()},
              .cpu_driver = {flash_attention_vec16(Pass::forward)}}},

@@ -63,8 +63,9 @@ std::vector<OpVariants> variants(std::map<std::string, OwnVariants> own) {
       {"flash_attention", attention(of("flash_attention"), Pass::forward)},
       {"flash_attention_grad", attention(of("flash_attention_grad"), Pass::backward)},
       {"flash_attention_bias_grad", join({bias_grad.cpu_driver, {flash_attention_lane_bias_grad()}})}};
-  std::vector<std::vector<OpVariants>> shared = shared_ops();
-  for (std::vector<OpVariants>& ops : shared) std::move(ops.begin(), ops.end(), std::back_inserter(all));
+  for (std::vector<OpVariants>& ops : shared_ops())
+    for (OpVariants& shared : ops)
+      all.push_back({shared.op, join({of(shared.op.c_str()).matrix_unit, std::move(shared.variants)})});
   if (!own.empty())
     throw hal::Error("variants of a backend", "must be of an op that has a place for them",
                      own.begin()->first);

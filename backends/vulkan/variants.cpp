@@ -1,6 +1,7 @@
 // The variants of Vulkan: those it shares with OpenCL, and its own.
 #include "backends/simt/variants.h"
 
+#include "backends/simt/kernels/matmul/dequantized.h"
 #include "backends/vulkan/backend.h"
 
 namespace meshloom::backends::vulkan {
@@ -18,6 +19,9 @@ void add_vulkan_variants(kernels::Catalog& catalog) {
           {{"matmul",
             {.matrix_unit = {matmul_cooperative()},
              .cpu_driver = {matmul_subgroup_dot(), matmul_lane_block()}}},
+           {"nf4_matmul", {.matrix_unit = {simt::dequantized<simt::nf4_weights, matmul_cooperative>()}}},
+           {"block_quantized_matmul",
+            {.matrix_unit = {simt::dequantized<simt::block_quantized_weights, matmul_cooperative>()}}},
            {"int8_matmul", {.matrix_unit = {int8_matmul_cooperative()}}},
            {"flash_attention", {.matrix_unit = {flash_attention_cooperative(Pass::forward)}}},
            {"flash_attention_grad", {.matrix_unit = {flash_attention_cooperative(Pass::backward)}}}}));

@@ -21,7 +21,8 @@ struct BlockQuantizedOptions {
 // op "block_quantized_matmul"
 // inputs: x (M, K) float, w u8 (N, row_bytes), then bias f32 (N) where attr `bias`.
 // attrs: format (text), columns (K), activations (text, "float" when left out), bias (flag).
-// output: y (M, N) of x's dtype: x W^T + bias. With activations "int8" each run of 32 columns of x is first rounded to 8 bits as
+// output: y (M, N) of x's dtype: x W^T + bias. With activations "float" a variant may round W to the dtype of x, where that has 16
+//   bits, as a product with a dequantized copy does. With activations "int8" each run of 32 columns of x is first rounded to 8 bits as
 //   quantize_rows rounds a row (kernels/int8_matmul), which every device does alike: sums of products of integers are exact within a
 //   group of the format, and groups are added in order of k.
 // Gradient: of x, through the rounding as if it were not there, and of the bias.

@@ -54,6 +54,13 @@ std::vector<Case> cases() {
     specs.push_back({.name = name + "-row", .format = name, .n = 49, .k = k, .bias = true});
     specs.push_back({.name = name + "-rows", .format = name, .m = 37, .n = 35, .k = k});
     specs.push_back({.name = name + "-float", .format = name, .m = 3, .n = 21, .k = k, .int8 = false});
+    specs.push_back({.name = name + "-rows-float",
+                     .format = name,
+                     .m = 67,
+                     .n = 43,
+                     .k = k,
+                     .int8 = false,
+                     .bias = true});
   }
   for (const std::string format : {"q8_0", "q4_0"})
     for (const std::int64_t m : {1, 8, 512})
@@ -81,10 +88,12 @@ Case random_case(const CaseSeed& seed) {
   const std::int64_t block = block_quantized::find_format(format)->elements;
   return make({.name = "random",
                .format = format,
-               .m = rng.flip() ? rng.integer(1, 20) : rng.extent(150),
+               .m = rng.flip()   ? rng.integer(1, 20)
+                    : rng.flip() ? rng.extent(150)
+                                 : rng.integer(64, 150),
                .n = rng.extent(150),
                .k = block * rng.integer(1, 512 / block),
-               .int8 = rng.flip(0.7),
+               .int8 = rng.flip(0.6),
                .bias = rng.flip(0.3)});
 }
 

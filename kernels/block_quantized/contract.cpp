@@ -56,7 +56,8 @@ std::string partition(const CallView& call) { return call.attrs.flag("bias") ? "
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 
 Tolerance tolerance(const CallView& call) {
-  return sum_tolerance(static_cast<double>(block_quantized_dims(call).k), 8);
+  const BlockQuantizedDims d = block_quantized_dims(call);
+  return quantized_weights_tolerance(static_cast<double>(d.k), d.int8 ? DType::f32 : call.inputs[0].dtype);
 }
 
 }  // namespace

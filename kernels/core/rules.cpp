@@ -141,4 +141,10 @@ Tolerance sum_tolerance(double terms, double ulps) {
   return {ulps * eps, (ulps + 2 * std::sqrt(terms)) * eps, std::sqrt(terms)};
 }
 
+Tolerance quantized_weights_tolerance(double terms, DType x) {
+  Tolerance result = sum_tolerance(terms, 8);
+  if (hal::is_low_precision(x)) result.abs += hal::epsilon(x) / 2;
+  return result;
+}
+
 }  // namespace meshloom::kernels

@@ -64,5 +64,8 @@ std::string letters(int rank);
 // An f32 sum of `terms` numbers of size 1 in any order: the rounding errors of partial sums add up like a
 // random walk, about sqrt(terms) ulps; twice that, and `ulps` for what is done to the sum.
 Tolerance sum_tolerance(double terms, double ulps = 4);
+// The same of products with weights that a variant may have rounded to the dtype of x: errors of half a step each, which add up like a
+// random walk too.
+Tolerance quantized_weights_tolerance(double terms, DType x);
 
 }  // namespace meshloom::kernels

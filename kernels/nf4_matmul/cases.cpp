@@ -47,6 +47,8 @@ std::vector<Case> cases() {
       {.name = "odd", .m = 19, .rows = 9, .columns = 23},
       {.name = "tiles-tb", .m = 130, .rows = 129, .columns = 321, .trans_b = true, .bias = true},
       {.name = "tiles", .m = 130, .rows = 321, .columns = 129},
+      {.name = "rows-tb", .m = 97, .rows = 72, .columns = 328, .trans_b = true, .bias = true},
+      {.name = "rows", .m = 131, .rows = 136, .columns = 200, .block = 32, .twice = true},
       {.name = "deep-tb", .m = 9, .rows = 17, .columns = 1031, .trans_b = true},
       {.name = "deep", .m = 9, .rows = 1031, .columns = 18},
       {.name = "small-blocks-tb", .m = 33, .rows = 20, .columns = 100, .trans_b = true, .block = 8},
@@ -95,9 +97,9 @@ std::vector<Case> cases() {
 Case random_case(const CaseSeed& seed) {
   Rng rng(seed);
   return make({.name = "random",
-               .m = rng.extent(150),
+               .m = rng.flip(0.6) ? rng.extent(150) : rng.integer(64, 150),
                .rows = rng.extent(150),
-               .columns = rng.extent(200),
+               .columns = rng.flip() ? rng.extent(200) : 8 * rng.integer(1, 25),
                .trans_b = rng.flip(),
                .bias = rng.flip(0.3),
                .block = rng.of({64, 64, 128, 32, 8}),

@@ -88,7 +88,7 @@ std::vector<Tensor> local(const LocalArgs& args) {
 LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
 
 Tolerance tolerance(const CallView& call) {
-  return sum_tolerance(static_cast<double>(nf4_matmul_dims(call).k), 8);
+  return quantized_weights_tolerance(static_cast<double>(nf4_matmul_dims(call).k), call.inputs[0].dtype);
 }
 
 }  // namespace

@@ -12,6 +12,7 @@ namespace meshloom::kernels {
 //   attr `double`, scales u8 and steps f32 (R): scale = code * step; then bias (N) f32 where attr `bias`.
 // attrs: columns (C), block (values that share a scale, a multiple of 8), double, trans_b, bias (flags).
 // output: y (M, N) of x's dtype: x W^T + bias with trans_b (K = C, N = R), x W + bias without (K = R, N = C).
+// A variant may round W to the dtype of x, where that has 16 bits, as a product with a dequantized copy does.
 // Gradient: of x, by the same op the other way round, and of the bias.
 struct Nf4Options {
   std::int64_t columns, block;

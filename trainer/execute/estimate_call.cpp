@@ -53,7 +53,14 @@ EstimatedCall estimate_call(const InspectedCall& call, const kernels::Contract& 
     estimate.bound = share.in_turn > 0 ? Bound::multiplying : Bound::unknown;
   }
   const double bandwidth = device.profile.memory_bytes_per_second;
-  const double memory = bandwidth > 0 ? estimate.bytes / (bandwidth * elsewhere.bytes) : 0;
+  double memory = bandwidth > 0 ? estimate.bytes / (bandwidth * elsewhere.bytes) : 0;
+  // What kernels of the call leave in the workspace for the next: sums of parts, copies in f32, dequantized weights. Until it is written
+  // the next cannot begin.
+  if (bandwidth > 0) {
+    const double written = static_cast<double>(call.choice.workspace_bytes) / (bandwidth * elsewhere.bytes);
+    if (likely > 0) likely += written, best += written;
+    memory += 2 * written;
+  }
   if (memory >= likely && memory > 0) estimate.bound = Bound::memory;
   int dispatches = 0;
   for (const InspectedPipeline& one : call.pipelines) dispatches += std::max(1, one.dispatches);

@@ -22,6 +22,7 @@
 #define FLOAT_OF_BITS(x) as_float(x)
 #define FLOAT4_OF_BITS(x) as_float4(x)
 #define make_float4(x, y, z, w) ((float4)(x, y, z, w))
+#define make_uint4(x, y, z, w) ((uint4)(x, y, z, w))
 #define splat_float4(x) ((float4)(x))
 #define RSQRT(x) rsqrt(x)
 #define FABS(x) fabs(x)

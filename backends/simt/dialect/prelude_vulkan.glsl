@@ -37,6 +37,7 @@
 #define FLOAT_OF_BITS(x) uintBitsToFloat(x)
 #define FLOAT4_OF_BITS(x) uintBitsToFloat(uvec4(x))
 #define make_float4(x, y, z, w) vec4(x, y, z, w)
+#define make_uint4(x, y, z, w) uvec4(x, y, z, w)
 #define splat_float4(x) vec4(x)
 #define RSQRT(x) inversesqrt(x)
 #define FABS(x) abs(x)

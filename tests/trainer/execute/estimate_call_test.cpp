@@ -113,5 +113,19 @@ TEST_F(EstimateCall, IdleMultiprocessorsCount) {
   EXPECT_NEAR((estimate(4096, 4096, 4096).likely_seconds - launch()) / all, 2, 1e-9);
 }
 
+// A first kernel writes the workspace, then the product reads it.
+TEST_F(EstimateCall, WorkspacesAreWrittenBefore) {
+  add_pipeline(0);
+  const double none = estimate(4096, 4096, 4096).likely_seconds;
+  call_.choice.workspace_bytes = std::int64_t{1} << 30;
+  const double pass = 1.0 * (1 << 30) / device_.profile.memory_bytes_per_second /
+                      trainer::efficiency_of(call_.choice, device_).bytes;
+  EXPECT_NEAR(estimate(4096, 4096, 4096).likely_seconds - none, pass, 1e-9);
+  call_.choice.workspace_bytes *= 100;
+  const EstimatedCall most = estimate(4096, 4096, 4096);
+  EXPECT_EQ(most.bound, Bound::memory);
+  EXPECT_GT(most.likely_seconds, 200 * pass);
+}
+
 }  // namespace
 }  // namespace meshloom::tests

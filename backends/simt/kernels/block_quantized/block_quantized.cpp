@@ -2,6 +2,7 @@
 // of such weights, and rows of a table of them.
 #include "kernels/block_quantized/block_quantized.h"
 
+#include "backends/simt/kernels/matmul/dequantized.h"
 #include "backends/simt/kernels/matmul/matmul.h"
 #include "kernels/embedding/embedding.h"
 
@@ -144,18 +145,34 @@ void encode_few_rows(const EncodeArgs& args) {
 void encode_values(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements() / 4, columns = args.call.outputs[0].dim(-1);
   launch(args, {.kernel = "block_dequantize",
-                .defines = {format_define(args.call), {"BY_ID", "0"}},
+                .defines = {format_define(args.call), {"BY_ID", "0"}, {"Y_TYPE", "0"}},
                 .bindings = {reads(whole_words(args.inputs[0])), writes(args.outputs[0])},
                 .constants = {hal::word(count), hal::word(columns), hal::word(4 * count / columns),
                               hal::word(std::int64_t{0})},
                 .items = count});
 }
 
+kernels::MatmulDims dims(const CallView& call) { return matmul_of(kernels::block_quantized_dims(call)); }
+std::string unsupported_activations(const CallView& call) {
+  return kernels::block_quantized_dims(call).int8
+             ? "takes activations as floats, which are not rounded to int8"
+             : "";
+}
+void dequantize(const EncodeArgs& args, hal::DType dtype, const hal::Binding& into) {
+  const BlockQuantizedDims d = kernels::block_quantized_dims(args.call);
+  launch(args,
+         {.kernel = "block_dequantize",
+          .defines = {format_define(args.call), {"BY_ID", "0"}, define("Y_TYPE", dtype_code(dtype))},
+          .bindings = {reads(whole_words(args.inputs[1])), writes(into)},
+          .constants = {hal::word(d.n * d.k / 8), hal::word(d.k), hal::word(d.n), hal::word(std::int64_t{0})},
+          .items = d.n * d.k / 8});
+}
+
 void encode_rows(const EncodeArgs& args) {
   const std::int64_t count = args.call.outputs[0].elements() / 4, columns = args.call.outputs[0].dim(-1);
   launch(args,
          {.kernel = "block_dequantize",
-          .defines = {format_define(args.call), {"BY_ID", "1"}},
+          .defines = {format_define(args.call), {"BY_ID", "1"}, {"Y_TYPE", "0"}},
           .bindings = {reads(whole_words(args.inputs[0])), reads(args.inputs[1]), writes(args.outputs[0])},
           .constants = {hal::word(count), hal::word(columns), hal::word(args.call.inputs[0].dim(0)),
                         hal::word(kernels::embedding_first(args.call))},
@@ -163,6 +180,8 @@ void encode_rows(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+const QuantizedWeights block_quantized_weights{dims, unsupported_activations, dequantize};
 
 std::vector<kernels::OpVariants> block_quantized_ops() {
   return {

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "backends/simt/kernels/matmul/dequantized.h"
 #include "backends/simt/kernels/matmul/split_k.h"
 #include "kernels/nf4_matmul/nf4.h"
 
@@ -125,18 +126,33 @@ void encode_few_rows(const EncodeArgs& args) {
                                 hal::word(d.block)}});
 }
 
-void encode_unpack(const EncodeArgs& args) {
-  const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
-  std::vector<hal::Binding> bindings{reads(args.inputs[0]), reads(whole_words(args.inputs[1])),
-                                     writes(args.outputs[0])};
-  if (d.twice) bindings.push_back(reads(args.inputs[2]));
+// `inputs`: codes, scales and, where `twice`, steps.
+void unpack(const EncodeArgs& args, std::span<const hal::Binding> inputs, const kernels::Nf4UnpackDims& d,
+            hal::DType dtype, const hal::Binding& into) {
+  std::vector<hal::Binding> bindings{reads(inputs[0]), reads(whole_words(inputs[1])), writes(into)};
+  if (d.twice) bindings.push_back(reads(inputs[2]));
   const std::int64_t words = kernels::nf4::row_bytes(d.columns) / 4;
   launch(args, {.kernel = "nf4_unpack",
-                .defines = {{"NF4", d.twice ? "2" : "1"}},
+                .defines = {{"NF4", d.twice ? "2" : "1"}, define("Y_TYPE", dtype_code(dtype))},
                 .bindings = bindings,
                 .constants = {hal::word(d.rows * words), hal::word(d.columns), hal::word(words),
                               hal::word(kernels::nf4::blocks(d.columns, d.block)), hal::word(d.block)},
                 .items = d.rows * words});
+}
+void encode_unpack(const EncodeArgs& args) {
+  unpack(args, args.inputs, kernels::nf4_unpack_dims(args.call), hal::DType::f32, args.outputs[0]);
+}
+
+kernels::MatmulDims dims(const CallView& call) { return matmul_of(kernels::nf4_matmul_dims(call)); }
+std::string unsupported_words(const CallView& call) {
+  const std::int64_t columns = kernels::nf4_matmul_dims(call).columns;
+  return columns % 8 == 0
+             ? ""
+             : "dequantizes eight weights at a time, which must divide rows of " + std::to_string(columns);
+}
+void dequantize(const EncodeArgs& args, hal::DType dtype, const hal::Binding& into) {
+  const Nf4MatmulDims d = kernels::nf4_matmul_dims(args.call);
+  unpack(args, args.inputs.subspan(1), {d.rows, d.columns, d.block, d.steps >= 0}, dtype, into);
 }
 
 void encode_pack(const EncodeArgs& args) {
@@ -151,6 +167,8 @@ void encode_pack(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+const QuantizedWeights nf4_weights{dims, unsupported_words, dequantize};
 
 std::vector<kernels::OpVariants> nf4_matmul_ops() {
   return {
