@@ -143,6 +143,9 @@ TEST(XeListing, MessagesOfEveryFormAreRead) {
     return xe::inspect_loops(xe::parse_listing("_main:\n" + line + "\n", 16)).at(0).scratch_accesses;
   };
   EXPECT_EQ(scratch("(W) load.ugm.d32x32t.a32.ca.ca (1|M0) r1:2 ss[a0.2][r4:1-0x1000] {$1} // "), 1);
+  EXPECT_EQ(scratch("(W) send.dc0 (16|M0) r4 r17 null:0 0x0 0x021C0000 {$9} // wr:1h+0, rd:1; hword scratch "
+                    "block read x1"),
+            1);
 }
 
 TEST(XeListing, OtherTextsAreRefused) {

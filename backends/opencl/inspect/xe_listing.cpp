@@ -63,6 +63,10 @@ void read_message(Instruction& one, std::string_view comment, std::string_view o
     one.unit = Unit::barrier;
     return;
   }
+  if (comment.find("scratch block") != std::string_view::npos) {  // as compilers before 2023 have them
+    one.unit = Unit::scratch;
+    return;
+  }
   const bool load = message.starts_with("load"), store = starts_with_any(message, {"store", "atomic"});
   if (!load && !store) {
     one.unit = Unit::wait;  // a fence, the end of the thread, or a message of other kinds

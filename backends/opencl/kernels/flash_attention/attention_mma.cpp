@@ -85,9 +85,12 @@ std::int64_t busiest_core(const AttentionTile& tile, std::int64_t batch_heads, s
                           const hal::DeviceInfo& target) {
   // What else a workgroup costs, in rows: tiles of streamed rows are read once for all of its rows.
   constexpr std::int64_t kWorkgroupRows = 32;
-  const std::int64_t workgroups = batch_heads * hal::ceil_div(length, tile.rows());
-  return hal::ceil_div(workgroups, std::max<std::int64_t>(target.profile.cores, 1)) *
-         (tile.rows() + kWorkgroupRows);
+  const std::int64_t workgroups = hal::ceil_div(batch_heads * hal::ceil_div(length, tile.rows()),
+                                                std::max<std::int64_t>(target.profile.cores, 1));
+  // An Intel core's engines have a subgroup each before one has two, so that for few rows more subgroups take no longer, and load
+  // what is streamed faster.
+  const std::int64_t engines = tile.lanes == 32 ? 1 : 128 / tile.lanes;
+  return hal::round_up(workgroups * tile.warps, engines) * tile.warp_rows() + workgroups * kWorkgroupRows;
 }
 
 simt::Launch over_own_rows(const kernels::EncodeArgs& args, const AttentionDims& d, const AttentionTile& tile,

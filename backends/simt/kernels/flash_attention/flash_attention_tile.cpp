@@ -74,6 +74,8 @@ Tile tile_for(const AttentionDims& d, const hal::DeviceInfo& target, bool backwa
     while ((backward ? sums(d.d) + sums(d.dv) : 2 * sums(d.dv)) > 2) spread *= 2;
   if (target.backend == "opencl" && backward)
     while (sums(d.d) + sums(d.dv) > (narrow ? 2 : 4)) spread *= 2;
+  if (target.backend == "opencl" && narrow)
+    while (sums(d.dv) > 3) spread *= 2;
   Tile tile{};
   const std::int64_t least =
       needs_rolled_sums(target) || (target.backend == "opencl" && backward && narrow) ? 256 : 128;
