@@ -18,6 +18,8 @@ void add_vulkan_variants(kernels::Catalog& catalog) {
           {{"matmul",
             {.matrix_unit = {matmul_cooperative()},
              .cpu_driver = {matmul_subgroup_dot(), matmul_lane_block()}}},
+           {"grouped_matmul", {.matrix_unit = {matmul_cooperative()}}},
+           {"grouped_outer", {.matrix_unit = {matmul_cooperative()}}},
            {"int8_matmul", {.matrix_unit = {int8_matmul_cooperative()}}},
            {"flash_attention", {.matrix_unit = {flash_attention_cooperative(Pass::forward)}}},
            {"flash_attention_grad", {.matrix_unit = {flash_attention_cooperative(Pass::backward)}}}}));

@@ -22,7 +22,7 @@ constexpr std::int64_t kSkinnyRows = 8;  // up to so many rows, W is read in pla
 struct GroupedWork {
   std::int32_t groups, rows, m, n, k;  // m: of grouped_outer
   std::int32_t trans_b, has_bias, tile_m, tile_n;
-  std::int32_t by_rows;  // grouped_matmul: the kernel for few rows whatever a group's number of rows
+  std::int32_t by_rows;        // grouped_matmul: the kernel for few rows whatever a group's number of rows
   std::int32_t dtype, result;  // of the factors, or what is summed; of the output
 
   std::int64_t tiles_m() const { return ceil_div(m, tile_m); }
@@ -260,7 +260,8 @@ Ops grouped_matmul_ops() {
           .row_exact = true}}},
        {"grouped_outer", {low_precision_variant(about, fit_outer, encode_outer)}},
        {"grouped_sum",
-        {low_precision_variant("groups and tiles of columns in parallel, rows in order", fit_sum, encode_sum)}}}};
+        {low_precision_variant("groups and tiles of columns in parallel, rows in order", fit_sum,
+                               encode_sum)}}}};
 }
 
 }  // namespace meshloom::backends::cpu
