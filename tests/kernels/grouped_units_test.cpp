@@ -2,7 +2,7 @@
 #include <algorithm>
 #include <cstdint>
 #include <numeric>
-#include <set>
+#include <ostream>
 #include <string>
 #include <utility>
 #include <vector>
@@ -24,6 +24,7 @@ struct Unit {
   std::string name, op, variant;
   PretendedGpu gpu;
 };
+void PrintTo(const Unit& unit, std::ostream* out) { *out << unit.name; }
 std::vector<Unit> units() {
   std::vector<Unit> all;
   for (const std::string op : {"grouped_matmul", "grouped_outer"}) {
