@@ -35,6 +35,8 @@ void add_opencl_variants(kernels::Catalog& catalog) {
              .cpu_driver = {matmul_vec16()}}},
            {"nf4_matmul", dequantized<simt::nf4_weights>()},
            {"block_quantized_matmul", dequantized<simt::block_quantized_weights>()},
+           {"grouped_matmul", {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()}}},
+           {"grouped_outer", {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()}}},
            {"flash_attention",
             {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma(), flash_attention_dpas()},
              .cpu_driver = {flash_attention_vec16(Pass::forward)}}},

@@ -22,6 +22,8 @@ void add_vulkan_variants(kernels::Catalog& catalog) {
            {"nf4_matmul", {.matrix_unit = {simt::dequantized<simt::nf4_weights, matmul_cooperative>()}}},
            {"block_quantized_matmul",
             {.matrix_unit = {simt::dequantized<simt::block_quantized_weights, matmul_cooperative>()}}},
+           {"grouped_matmul", {.matrix_unit = {matmul_cooperative()}}},
+           {"grouped_outer", {.matrix_unit = {matmul_cooperative()}}},
            {"int8_matmul", {.matrix_unit = {int8_matmul_cooperative()}}},
            {"flash_attention", {.matrix_unit = {flash_attention_cooperative(Pass::forward)}}},
            {"flash_attention_grad", {.matrix_unit = {flash_attention_cooperative(Pass::backward)}}}}));

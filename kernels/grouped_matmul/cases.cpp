@@ -25,6 +25,8 @@ std::vector<Spec> specs() {
           {"deep", 3, 21, 19, 1031, true},
           {"deep-wide", 2, 130, 257, 320},
           {"one-column", 6, 77, 1, 31, true},
+          {"words", 4, 150, 264, 136},
+          {"words-tb", 3, 200, 136, 200, true, true},
           {"tiles", 3, 391, 129, 65, true, true},
           {"mixtral-tiny", 8, 1024, 768, 256, true, false, true},
           {"moe-up", 8, 2048, 1536, 576, true, false, true},

@@ -1,5 +1,6 @@
 #include <utility>
 
+#include "kernels/cast/cast.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/rules.h"
 #include "kernels/grouped_matmul/parts.h"
@@ -17,39 +18,41 @@ std::int64_t check_offsets(const Rules& rules, int input) {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("grouped_matmul", inputs, attrs);
-  rules.attributes({}, {"trans_b", "bias"});
+  rules.attributes({}, {"trans_b", "bias", "dtype"});
   std::vector<std::string> names{"x", "w", "offsets"};
   if (rules.flag("bias")) names.push_back("bias");
   rules.inputs(std::move(names));
-  for (int i = 0; i < static_cast<int>(inputs.size()); ++i)
-    if (i != 2) rules.dtype(i, DType::f32);
+  rules.floats({0, 1});
+  const DType dtype = rules.result_dtype(rules[0].dtype);
   rules.rank(0, 2, 2);
   rules.rank(1, 3, 3);
   const std::int64_t groups = check_offsets(rules, 2), k = rules[0].dim(1);
   const bool trans_b = rules.flag("trans_b");
   const std::int64_t n = rules[1].dim(trans_b ? 1 : 2);
   rules.shape(1, trans_b ? Shape{groups, n, k} : Shape{groups, k, n});
-  if (rules.flag("bias")) rules.shape(3, {groups, n});
-  return {{DType::f32, {rules[0].dim(0), n}}};
+  if (rules.flag("bias")) {
+    rules.dtype(3, DType::f32);
+    rules.shape(3, {groups, n});
+  }
+  return {{dtype, {rules[0].dim(0), n}}};
 }
 
 std::vector<TensorType> infer_outer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("grouped_outer", inputs, attrs);
-  rules.attributes({});
+  rules.attributes({}, {"dtype"});
   rules.inputs({"a", "b", "offsets"});
-  for (int i : {0, 1}) {
-    rules.dtype(i, DType::f32);
-    rules.rank(i, 2, 2);
-  }
+  rules.floats({0, 1});
+  const DType dtype = rules.result_dtype(rules[0].dtype);
+  for (int i : {0, 1}) rules.rank(i, 2, 2);
   rules.shape(1, {rules[0].dim(0), rules[1].dim(1)});
-  return {{DType::f32, {check_offsets(rules, 2), rules[0].dim(1), rules[1].dim(1)}}};
+  return {{dtype, {check_offsets(rules, 2), rules[0].dim(1), rules[1].dim(1)}}};
 }
 
 std::vector<TensorType> infer_sum(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("grouped_sum", inputs, attrs);
   rules.attributes({});
   rules.inputs({"x", "offsets"});
-  rules.dtype(0, DType::f32);
+  rules.floating(0);
   rules.rank(0, 2, 2);
   return {{DType::f32, {check_offsets(rules, 1), rules[0].dim(1)}}};
 }
@@ -69,18 +72,23 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   const Tensor dy = args.cotangents[0], x = args.inputs[0], w = args.inputs[1], offsets = args.inputs[2];
   if (!dy) return result;
   const bool trans_b = args.call.attrs.flag("trans_b");
-  result[0] = grouped_matmul(dy, w, offsets, {.trans_b = !trans_b});
-  result[1] = trans_b ? grouped_outer(dy, x, offsets) : grouped_outer(x, dy, offsets);
+  const DType of_w = gradient_dtype(w);
+  result[0] = grouped_matmul(dy, w, offsets, {.trans_b = !trans_b, .dtype = gradient_dtype(x)});
+  result[1] = trans_b ? grouped_outer(dy, x, offsets, of_w) : grouped_outer(x, dy, offsets, of_w);
   if (result.size() > 3) result[3] = grouped_sum(dy, offsets);
   return result;
 }
 
 std::vector<Tensor> gradient_outer(const GradientArgs& args) {
-  const Tensor dc = args.cotangents[0], offsets = args.inputs[2];
-  if (!dc) return {Tensor{}, Tensor{}, Tensor{}};
-  return {grouped_matmul(args.inputs[1], dc, offsets, {.trans_b = true}),
-          grouped_matmul(args.inputs[0], dc, offsets), Tensor{}};
+  if (!args.cotangents[0]) return {Tensor{}, Tensor{}, Tensor{}};
+  const Tensor a = args.inputs[0], b = args.inputs[1], offsets = args.inputs[2],
+               dc = cast(args.cotangents[0], a.dtype());
+  return {grouped_matmul(b, dc, offsets, {.trans_b = true, .dtype = gradient_dtype(a)}),
+          grouped_matmul(a, dc, offsets, {.dtype = gradient_dtype(b)}), Tensor{}};
 }
+
+LowPrecision low_precision(const CallView&) { return {.same = {0, 1}}; }
+LowPrecision low_precision_sum(const CallView&) { return {.any = {0}}; }
 
 // Offsets count rows of the whole: only features may be split.
 std::string partition(const CallView& call) {
@@ -100,6 +108,11 @@ Tolerance tolerance_rows(const CallView& call) {
   return sum_tolerance(static_cast<double>(call.inputs[0].dim(0)), 8);
 }
 
+// Only what differs from the default is written: equal calls have equal attributes.
+void set_dtype(Attrs& attrs, std::optional<DType> dtype, const Tensor& x) {
+  if (dtype && *dtype != x.dtype()) attrs.set("dtype", std::string(hal::to_string(*dtype)));
+}
+
 }  // namespace
 
 GroupedMatmulDims grouped_matmul_dims(const CallView& call) {
@@ -117,10 +130,13 @@ Tensor grouped_matmul(Tensor x, Tensor w, Tensor offsets, const GroupedMatmulOpt
     attrs.set("bias", true);
     inputs.push_back(options.bias);
   }
+  set_dtype(attrs, options.dtype, x);
   return x.builder->call1("grouped_matmul", inputs, std::move(attrs));
 }
-Tensor grouped_outer(Tensor a, Tensor b, Tensor offsets) {
-  return a.builder->call1("grouped_outer", {a, b, offsets});
+Tensor grouped_outer(Tensor a, Tensor b, Tensor offsets, std::optional<DType> dtype) {
+  Attrs attrs;
+  set_dtype(attrs, dtype, a);
+  return a.builder->call1("grouped_outer", {a, b, offsets}, std::move(attrs));
 }
 Tensor grouped_sum(Tensor x, Tensor offsets) { return x.builder->call1("grouped_sum", {x, offsets}); }
 
@@ -130,6 +146,7 @@ void add_grouped_matmul(Catalog& catalog) {
                        .flops = flops,
                        .bytes = bytes_once,
                        .reference = grouped_matmul_parts::reference,
+                       .low_precision = low_precision,
                        .gradient = gradient,
                        .partition = partition,
                        .tolerance = tolerance,
@@ -142,6 +159,7 @@ void add_grouped_matmul(Catalog& catalog) {
                        .flops = flops_outer,
                        .bytes = bytes_once,
                        .reference = grouped_matmul_parts::reference_outer,
+                       .low_precision = low_precision,
                        .gradient = gradient_outer,
                        .partition = partition_outer,
                        .tolerance = tolerance_rows,
@@ -154,6 +172,7 @@ void add_grouped_matmul(Catalog& catalog) {
                        .flops = flops_sum,
                        .bytes = bytes_once,
                        .reference = grouped_matmul_parts::reference_sum,
+                       .low_precision = low_precision_sum,
                        .partition = partition_sum,
                        .tolerance = tolerance_rows,
                        .cases = grouped_matmul_parts::cases_sum,

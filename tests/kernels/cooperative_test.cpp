@@ -44,8 +44,8 @@ class Cooperative : public testing::Test {
   }
 
   // Held to the reference, with the variant's own parameters and with `changed` ones.
-  void expect_right(const std::string& op, const Case& test,
-                    std::map<std::string, std::int64_t> changed = {}) {
+  void expect_right(const std::string& op, const Case& test, std::map<std::string, std::int64_t> changed = {},
+                    std::uint64_t seed = 7) {
     const kernels::Variant& variant = *catalog_.find(op, "vulkan", "cooperative");
     const CaseCall call(catalog_, op, test);
     Fit fit = variant.fit(call.view(), device_->info());
@@ -55,7 +55,7 @@ class Cooperative : public testing::Test {
     }
     for (const auto& [name, value] : changed)
       fit.params[name] = value == kOneMatrix ? fit.params.at("k") : value;
-    const Outcome outcome = run_variant(*device_, variant, fit, call, 7);
+    const Outcome outcome = run_variant(*device_, variant, fit, call, seed);
     EXPECT_TRUE(outcome.ran) << outcome.refusal;
     for (const std::string& failure : outcome.failures) ADD_FAILURE() << failure;
     fmt::print("  {} {}: worst error {:.3f} of what is allowed\n", op, test.name, outcome.worst);
@@ -104,6 +104,38 @@ TEST_F(Cooperative, ProductsEndAnywhere) {
         expect_right("matmul", test,
                      {{"rolled", 1}, {"bk", kOneMatrix}, {"rows", 2}, {"columns", 1}, {"fm", 2}, {"fn", 1}});
     }
+}
+
+// Tiles that a group ends in, operands that run along K and those that are turned. How many rows each group has, and whether some
+// belong to none, is drawn from the seed (kernels/grouped_matmul/cases.cpp).
+TEST_F(Cooperative, GroupsEndAnywhere) {
+  struct Groups {
+    std::string name;
+    std::int64_t groups, rows, n, k;
+  };
+  const std::vector<Groups> all{
+      {"whole", 2, 64, 32, 64}, {"wide", 5, 90, 72, 40}, {"narrow", 9, 61, 19, 45}, {"small", 3, 3, 8, 8}};
+  const std::map<std::string, std::int64_t> rolled{{"rolled", 1},  {"bk", kOneMatrix}, {"rows", 2},
+                                                   {"columns", 1}, {"fm", 2},          {"fn", 1}};
+  for (const Groups& g : all) {
+    const TensorType x{DType::f16, {g.rows, g.k}}, offsets{DType::i32, {g.groups + 1}};
+    const auto expect_groups_right = [&](const std::string& op, const Case& test) {
+      for (const std::uint64_t seed : {1, 2, 3, 4, 5, 6}) expect_right(op, test, {}, seed);
+      if (g.name == "wide")
+        for (const std::uint64_t seed : {1, 2, 3}) expect_right(op, test, rolled, seed);
+    };
+    for (const bool trans_b : {false, true}) {
+      const TensorType w{DType::f16,
+                         trans_b ? kernels::Shape{g.groups, g.n, g.k} : kernels::Shape{g.groups, g.k, g.n}};
+      Case test{g.name + (trans_b ? ":tb:bias" : ""), {x, w, offsets}, {}, false};
+      if (trans_b) {
+        test.attrs = {{"trans_b", true}, {"bias", true}, {"dtype", std::string("f32")}};
+        test.inputs.push_back({DType::f32, {g.groups, g.n}});
+      }
+      expect_groups_right("grouped_matmul", test);
+    }
+    expect_groups_right("grouped_outer", {g.name, {x, {DType::f16, {g.rows, g.n}}, offsets}, {}, false});
+  }
 }
 
 struct Heads {

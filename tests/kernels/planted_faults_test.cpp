@@ -310,6 +310,35 @@ void group_behind_empty(Call& call) {
     for (Int r = offsets[e]; r < offsets[e + 1]; ++r) call.take_row(other, 0, r);
   }
 }
+// Rows behind the last group have its matrix.
+void group_without_end(Call& call) {
+  const kernels::GroupedMatmulDims d = kernels::grouped_matmul_dims(call.view);
+  const Int end = call.input<std::int32_t>(2)[d.groups];
+  const Tensors other = call.after(
+      [&](Tensors& inputs) { inputs[2].as<std::int32_t>()[d.groups] = static_cast<std::int32_t>(d.rows); });
+  for (Int r = end; r < d.rows; ++r) call.take_row(other, 0, r);
+}
+// From the second tile of 16 rows on, a group has the matrix of the next one.
+void group_of_the_next_tile(Call& call) {
+  const kernels::GroupedMatmulDims d = kernels::grouped_matmul_dims(call.view);
+  const auto* offsets = call.input<std::int32_t>(2);
+  for (Int e = 0; e + 1 < d.groups; ++e) {
+    if (offsets[e + 1] - offsets[e] <= 16) continue;
+    const Tensors other =
+        call.after([&](Tensors& inputs) { move(inputs[1], (e + 1) * d.n * d.k, e * d.n * d.k, d.n * d.k); });
+    for (Int r = offsets[e] + 16; r < offsets[e + 1]; ++r) call.take_row(other, 0, r);
+  }
+}
+// A group has the first row of the next one besides.
+void group_outer_one_more(Call& call) {
+  const auto* offsets = call.input<std::int32_t>(2);
+  const Int groups = call.view.inputs[2].elements() - 1, size = call.view.outputs[0].elements() / groups;
+  for (Int e = 0; e + 1 < groups; ++e) {
+    if (offsets[e + 2] == offsets[e + 1] || offsets[e + 1] == offsets[e]) continue;
+    const Tensors other = call.after([&](Tensors& inputs) { ++inputs[2].as<std::int32_t>()[e + 1]; });
+    std::copy_n(other[0].as<float>() + e * size, size, call.row(0, 0) + e * size);
+  }
+}
 void group_outer_tail(Call& call) {
   const auto* offsets = call.input<std::int32_t>(2);
   const Int groups = call.view.inputs[2].elements() - 1, m = call.view.inputs[0].dim(1);
@@ -578,7 +607,10 @@ std::vector<Fault> faults() {
 
       {"last_row_of_a_group", "grouped_matmul", group_row},
       {"group_behind_an_empty_one", "grouped_matmul", group_behind_empty},
+      {"rows_behind_the_last_group", "grouped_matmul", group_without_end},
+      {"second_tile_of_a_group", "grouped_matmul", group_of_the_next_tile},
       {"last_row_of_a_group", "grouped_outer", group_outer_tail},
+      {"first_row_of_the_next_group", "grouped_outer", group_outer_one_more},
       {"last_column", "grouped_sum", last_column(0, 32, 1)},
 
       {"tail_of_k", "int8_matmul",

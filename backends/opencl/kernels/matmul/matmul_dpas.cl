@@ -4,7 +4,8 @@
 // WIDE_A, WIDE_B: rows in device memory are multiples of eight elements. WHOLE_STEPS: K is a multiple of BK.
 // PAIRED_A, PAIRED_B: the operand lies across K in device memory (dpas_tile.inc).
 #include "matmul_bindings.inc"
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) \
+  MORE_CONSTANTS(X)
 #define PATCH_ROWS 8
 #define PATCH_LANES MATRIX_N
 #include "matmul_epilogue.inc"
@@ -35,14 +36,33 @@
     if (paired) {                                                                                                      \
       const int row = (k_at) + 2 * PAIR_OF(item, quad, BK);                                                            \
       const int chunk = (first) + 8 * GROUP_OF(item, quad, BK), column = (wide) ? IMIN(chunk, (end) - 8) : chunk;      \
-      next[2 * e] = eight(from + row * (stride), column, end, wide, WHOLE_STEPS || row < k_last);                      \
-      next[2 * e + 1] = eight(from + (row + 1) * (stride), column, end, wide, WHOLE_STEPS || row + 1 < k_last);        \
+      next[2 * e] = eight(from + STEP_AT(row) * (stride), column, end, wide, IS_STEP(row));                            \
+      next[2 * e + 1] = eight(from + STEP_AT(row + 1) * (stride), column, end, wide, IS_STEP(row + 1));                \
     } else {                                                                                                           \
       const int column = (k_at) + 8 * CHUNK_OF(item, BK);                                                              \
       next[e] = eight(from + IMIN((first) + ROW_OF(item, BK), (end) - 1) * (stride), column, k_last, wide,             \
                       WHOLE_STEPS || column < k_last);                                                                 \
     }                                                                                                                  \
   }
+// The steps of a group end anywhere: those behind it are loaded from its last one and become 0 before they go into the tile, because
+// what a load finds would be waited for where another value may take its place.
+#if GROUPED == 2
+#define STEP_AT(row) IMIN(row, step_last)
+#define IS_STEP(row) true
+#define CLEAR_STEPS(next, quad, side, k_at)                                   \
+  EACH_ITEM(e, true, side, BK) {                                              \
+    const int row = (k_at) + 2 * PAIR_OF(OWN_ITEM(e, true, side, BK), quad, BK); \
+    if (row >= k_last) next[2 * e] = (uint4)(0u);                             \
+    if (row + 1 >= k_last) next[2 * e + 1] = (uint4)(0u);                     \
+  }
+#define CLEAR(k_at)                          \
+  CLEAR_STEPS(next_a, QUAD_A(BM), BM, k_at)  \
+  CLEAR_STEPS(next_b, BN / 8, BN, k_at)
+#else
+#define STEP_AT(row) (row)
+#define IS_STEP(row) (WHOLE_STEPS || (row) < k_last)
+#define CLEAR(k_at)
+#endif
 #define FETCH(k_at)                                                                             \
   FETCH_TILE(next_a, a, PAIRED_A, QUAD_A(BM), WIDE_A, BM, m0, m, k_at, TRANS_A ? m : k)         \
   FETCH_TILE(next_b, b, PAIRED_B, BN / 8, WIDE_B, BN, n0, n, k_at, TRANS_B ? k : n)
@@ -96,12 +116,17 @@ KERNEL_BEGIN
   const int lane = LANE, subgroup = OWN_SUBGROUP;
   const int m_own = subgroup / SUBGROUPS_N * OWN_M, n_own = subgroup % SUBGROUPS_N * OWN_N;
   OWN_K_RANGE(BK)
-  a += batch * m * k;
-  b += batch * k * n;
+  OWN_STEPS
+  a += BASE_A;
+  b += BASE_B;
   float8 sums[MATRICES_M * MATRICES_N];
   UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = (float8)(0.0f);
   uint4 next_a[ITEMS(PAIRED_A, BM, BK) * (1 + PAIRED_A)], next_b[ITEMS(PAIRED_B, BN, BK) * (1 + PAIRED_B)];
+#if GROUPED == 2
+  const int step_last = IMAX(k_last, 1) - 1;
+#endif
   FETCH(k_first)
+  CLEAR(k_first)
   PUT(0)
   BARRIER();
   int stage = 0;
@@ -121,6 +146,7 @@ KERNEL_BEGIN
     }
     stage = 1 - stage;
     // Who still reads the other tiles has not passed the last barrier.
+    CLEAR(k_next)
     PUT(stage)
     BARRIER();
   }

@@ -7,7 +7,6 @@
 
 #include "backends/opencl/device/dpas.h"
 #include "backends/simt/kernels/matmul/matrix_tile.h"
-#include "backends/simt/kernels/matmul/split_k.h"
 
 namespace meshloom::backends::opencl {
 namespace {
@@ -15,8 +14,8 @@ namespace {
 using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
-using kernels::MatmulDims;
 using simt::MatrixTile;
+using simt::Product;
 
 constexpr std::int64_t kDepth = 32;  // of a tile, along K
 
@@ -56,33 +55,31 @@ std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   const hal::MatrixShape shape = *find_dpas(target, call.inputs[0].dtype);
-  if (const auto tile = simt::best_tile(tiles(target, shape), target, d))
-    return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
+  if (const auto tile = simt::best_tile(tiles(target, shape), target, product))
+    return simt::fit_product(tile->params(), product, target, simt::product_tiles(*tile, product));
   return Fit::no(simt::unsupported_tiles(target, shape));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
   if (!unsupported(call, target).empty()) return result;
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   for (const MatrixTile& tile : tiles(target, *find_dpas(target, call.inputs[0].dtype)))
-    for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
+    for (Fit& fit :
+         simt::product_alternatives(tile.params(), product, target, simt::product_tiles(tile, product)))
       result.push_back(std::move(fit));
   return result;
 }
 
 void encode(const EncodeArgs& args) {
-  const MatmulDims d = kernels::matmul_dims(args.call);
   const hal::DType in = args.call.inputs[0].dtype;
   const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
   simt::launch_product(
-      args, d, tile,
+      args, simt::product_of(args.call), tile,
       {.kernel = "matmul_dpas",
-       .defines = {simt::define("AB_TYPE", simt::dtype_code(in)),
-                   simt::define("WHOLE_STEPS", d.k % tile.bk == 0), simt::define("WIDE_C", d.n % 8 == 0),
-                   simt::define("MOST_REGISTERS", 1)}});
+       .defines = {simt::define("AB_TYPE", simt::dtype_code(in)), simt::define("MOST_REGISTERS", 1)}});
 }
 
 }  // namespace

@@ -9,7 +9,8 @@
 // the chunks of a row so that eight lanes use every bank once, both where they write neighbours and where they read the same
 // chunk of eight rows.
 #include "matmul_bindings.inc"
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) \
+  MORE_CONSTANTS(X)
 #include "matmul_epilogue.inc"
 #include "eight.inc"
 #include "k_steps.inc"
@@ -118,8 +119,9 @@ KERNEL_BEGIN
   const int lane = LOCAL_ID(0) % 32, warp = LOCAL_ID(0) / 32;
   const int m_own = warp / SUBGROUPS_N * WARP_M, n_own = warp % SUBGROUPS_N * WARP_N;
   OWN_K_RANGE(BK)
-  a += batch * m * k;
-  b += batch * k * n;
+  OWN_STEPS
+  a += BASE_A;
+  b += BASE_B;
   // In bytes.
   uint at_a[PLACES_A], at_b[PLACES_B];
   UNROLL for (int q = 0; q < PLACES_A; ++q) at_a[q] = MMA_ADDRESS(tiles) + 16 * OWN_A(q);

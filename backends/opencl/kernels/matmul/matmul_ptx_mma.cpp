@@ -7,7 +7,6 @@
 
 #include "backends/opencl/device/mma.h"
 #include "backends/simt/kernels/matmul/matrix_tile.h"
-#include "backends/simt/kernels/matmul/split_k.h"
 
 namespace meshloom::backends::opencl {
 namespace {
@@ -17,6 +16,7 @@ using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
 using simt::MatrixTile;
+using simt::Product;
 
 // A tile that is multiplied and one whose words stand in registers meanwhile.
 constexpr std::int64_t kStages = 2;
@@ -69,44 +69,42 @@ std::int64_t default_async(const MatrixTile& tile, const MatmulDims& d, const ha
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   const hal::DType in = call.inputs[0].dtype;
   std::vector<MatrixTile> all = tiles(target, in);
   // On an H200, three tiles of 128 x 128 by copies that do not wait multiply 1.5 times as fast as larger tiles through registers.
-  const auto waits = [&](const MatrixTile& tile) { return default_async(tile, d, target) == 0; };
+  const auto waits = [&](const MatrixTile& tile) { return default_async(tile, product.dims, target) == 0; };
   if (!std::all_of(all.begin(), all.end(), waits)) std::erase_if(all, waits);
-  if (const auto tile = simt::best_tile(all, target, d))
-    return simt::fit_product(params_of(*tile, default_async(*tile, d, target)), d, target,
-                             simt::product_tiles(*tile, d));
+  if (const auto tile = simt::best_tile(all, target, product))
+    return simt::fit_product(params_of(*tile, default_async(*tile, product.dims, target)), product, target,
+                             simt::product_tiles(*tile, product));
   return Fit::no(simt::unsupported_tiles(target, mma_shape(in)));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
   if (!unsupported(call, target).empty()) return result;
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   for (const MatrixTile& tile : tiles(target, call.inputs[0].dtype))
     for (const std::int64_t async : {0, 2, 3}) {
-      if (async > 0 && !fits_async(tile, async, d, target)) continue;
-      for (Fit& fit :
-           simt::product_alternatives(params_of(tile, async), d, target, simt::product_tiles(tile, d)))
+      if (async > 0 && !fits_async(tile, async, product.dims, target)) continue;
+      for (Fit& fit : simt::product_alternatives(params_of(tile, async), product, target,
+                                                 simt::product_tiles(tile, product)))
         result.push_back(std::move(fit));
     }
   return result;
 }
 
 void encode(const EncodeArgs& args) {
-  const MatmulDims d = kernels::matmul_dims(args.call);
   const hal::DType in = args.call.inputs[0].dtype;
   const MatrixTile tile = MatrixTile::of(args.choice.params, in, hal::DType::f32);
   const auto found = args.choice.params.find("async");
   const std::int64_t async = found == args.choice.params.end() ? 0 : found->second;
   simt::launch_product(
-      args, d, tile,
+      args, simt::product_of(args.call), tile,
       {.kernel = "matmul_ptx_mma",
        .defines = {simt::define("AB_TYPE", simt::dtype_code(in)), simt::define("ASYNC", async > 0),
-                   simt::define("STAGES", async > 0 ? async : kStages),
-                   simt::define("WHOLE_STEPS", d.k % tile.bk == 0), simt::define("WIDE_C", d.n % 8 == 0)}});
+                   simt::define("STAGES", async > 0 ? async : kStages)}});
 }
 
 }  // namespace

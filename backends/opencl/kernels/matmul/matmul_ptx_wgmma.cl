@@ -4,7 +4,8 @@
 // nobody reads it any more.
 // WHOLE_STEPS: K is a multiple of 64.
 #include "matmul_bindings.inc"
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) \
+  MORE_CONSTANTS(X)
 #include "matmul_epilogue.inc"
 #include "k_steps.inc"
 #include "mma.inc"
@@ -88,8 +89,9 @@ KERNEL_BEGIN
   const int warpgroup = LOCAL_ID(0) / 128, loader = LOCAL_ID(0) % 128, lane = LOCAL_ID(0) % 32;
   OWN_TILE(BM, BN)
   OWN_K_RANGE(BK)
-  a += batch * m * k;
-  b += batch * k * n;
+  OWN_STEPS
+  a += BASE_A;
+  b += BASE_B;
   const uint tile_address = MMA_ADDRESS(tiles);
   const uint own = SWIZZLE(16u * (uint)loader);
 #ifndef MMA_BY_HAND

@@ -16,6 +16,7 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
+using simt::Product;
 
 constexpr std::int64_t kWarpgroup = 4 * kWarp, kStep = 64;
 
@@ -33,8 +34,9 @@ struct WarpgroupTile {
     constexpr std::int64_t kBarrierBytes = 256;
     return std::min<std::int64_t>(6, (kWgmmaLocalBytes - kBarrierBytes) / stage_bytes());
   }
-  std::array<std::int64_t, 3> groups(const MatmulDims& d) const {
-    return {simt::ceil_div(d.n, bn), simt::ceil_div(d.m, bm()), d.g};
+  std::array<std::int64_t, 3> groups(const Product& product) const {
+    const MatmulDims& d = product.dims;
+    return {simt::ceil_div(d.n, bn), product.use.tiles(d.m, bm()), d.g};
   }
   std::map<std::string, std::int64_t> params() const {
     return {{"consumers", consumers}, {"blocks", blocks}, {"bn", bn}, {"stages", stages()}};
@@ -47,30 +49,31 @@ constexpr std::array kTiles{WarpgroupTile{2, 2, 128, 690}, WarpgroupTile{2, 1, 2
 std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported_wgmma(target, call.inputs[0].dtype); !reason.empty()) return reason;
   if (std::string reason = simt::unsupported_size(call); !reason.empty()) return reason;
-  const MatmulDims d = kernels::matmul_dims(call);
+  const MatmulDims d = simt::product_of(call).dims;
   if (simt::has_wide_a(d) && simt::has_wide_b(d)) return {};
   return "copies 16 bytes at a time: rows of A and B in memory must be multiples of 8 elements";
 }
 
-simt::Tiles tiles_of(const WarpgroupTile& tile, const MatmulDims& d) {
+simt::Tiles tiles_of(const WarpgroupTile& tile, const Product& product) {
   // NVIDIA's drivers end no loop early.
-  return {tile.groups(d), kStep, 1, 1};
+  return {tile.groups(product), kStep, 1, 1};
 }
 
 // The seconds that a product is expected to take, to choose by: workgroups come in waves of one per core, and a second kernel
 // reads the sums that the parts of K leave.
-double time_of(const WarpgroupTile& tile, const MatmulDims& d, const hal::DeviceInfo& target,
+double time_of(const WarpgroupTile& tile, const Product& product, const hal::DeviceInfo& target,
                std::int64_t parts) {
   // Of an H200: of the tiles' rates, for reading and writing memory, and of another dispatch.
   constexpr double kCores = 132, kBytesPerSecond = 4e12, kDispatch = 8e-6;
-  const auto groups = tile.groups(d);
-  const std::int64_t waves = simt::ceil_div(groups[0] * groups[1] * groups[2] * parts, target.profile.cores);
+  const MatmulDims& d = product.dims;
+  const std::int64_t columns = simt::ceil_div(d.n, tile.bn), rows = product.use.full_tiles(d.m, tile.bm());
+  const std::int64_t waves = simt::ceil_div(columns * rows * d.g * parts, target.profile.cores);
   const std::int64_t steps = simt::ceil_div(simt::ceil_div(d.k, kStep), parts);
-  const double product =
+  const double computing =
       static_cast<double>(waves * steps * 2 * tile.bm() * tile.bn * kStep) * kCores / (1e12 * tile.rate);
   return parts == 1
-             ? product
-             : product + kDispatch + static_cast<double>(8 * parts * d.g * d.m * d.n) / kBytesPerSecond;
+             ? computing
+             : computing + kDispatch + static_cast<double>(8 * parts * d.g * d.m * d.n) / kBytesPerSecond;
 }
 
 std::int64_t parts_of(const Fit& fit) {
@@ -80,14 +83,16 @@ std::int64_t parts_of(const Fit& fit) {
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   Fit best = Fit::no("");
   double least = 0;
   for (const WarpgroupTile& tile : kTiles)
-    for (const auto& split : {simt::fit_whole_product, simt::fit_product}) {
-      Fit one = split(tile.params(), d, target, tiles_of(tile, d));
+    for (const bool unsplit : {true, false}) {
+      Product way = product;
+      way.use.unsplit = unsplit;
+      Fit one = simt::fit_product(tile.params(), way, target, tiles_of(tile, product));
       if (!one.ok) return one;
-      const double time = time_of(tile, d, target, parts_of(one));
+      const double time = time_of(tile, product, target, parts_of(one));
       if (best.ok && time >= least) continue;
       best = std::move(one);
       least = time;
@@ -98,27 +103,29 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
   if (!unsupported(call, target).empty()) return result;
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   for (const WarpgroupTile& tile : kTiles)
-    for (Fit& fit : simt::product_alternatives(tile.params(), d, target, tiles_of(tile, d)))
+    for (Fit& fit : simt::product_alternatives(tile.params(), product, target, tiles_of(tile, product)))
       result.push_back(std::move(fit));
   return result;
 }
 
 void encode(const EncodeArgs& args) {
-  const MatmulDims d = kernels::matmul_dims(args.call);
+  const Product product = simt::product_of(args.call);
+  const MatmulDims& d = product.dims;
   const auto& p = args.choice.params;
   const WarpgroupTile tile{p.at("consumers"), p.at("blocks"), p.at("bn"), 0};
-  simt::launch_product(
-      args, d,
-      {.kernel = "matmul_ptx_wgmma",
-       .defines = {simt::define("CONSUMERS", tile.consumers), simt::define("BLOCKS", tile.blocks),
-                   simt::define("BN", tile.bn), simt::define("STAGES", p.at("stages")),
-                   simt::define("AB_TYPE", simt::dtype_code(args.call.inputs[0].dtype)),
-                   simt::define("TRANS_A", d.trans_a), simt::define("TRANS_B", d.trans_b),
-                   simt::define("WHOLE_STEPS", d.k % kStep == 0), simt::define("WIDE_C", d.n % 8 == 0)},
-       .width = static_cast<std::uint32_t>(tile.workgroup()),
-       .groups = simt::matmul_groups(tile.groups(d))});
+  simt::Launch own{.kernel = "matmul_ptx_wgmma",
+                   .defines = {simt::define("CONSUMERS", tile.consumers), simt::define("BLOCKS", tile.blocks),
+                               simt::define("BN", tile.bn), simt::define("STAGES", p.at("stages")),
+                               simt::define("AB_TYPE", simt::dtype_code(args.call.inputs[0].dtype)),
+                               simt::define("TRANS_A", d.trans_a), simt::define("TRANS_B", d.trans_b),
+                               simt::define("WHOLE_STEPS", product.has_whole_steps(kStep)),
+                               simt::define("WIDE_C", d.n % 8 == 0)},
+                   .width = static_cast<std::uint32_t>(tile.workgroup()),
+                   .groups = simt::matmul_groups(tile.groups(product))};
+  product.add_groups(args, own);
+  simt::launch_product(args, d, own);
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <limits>
 
+#include "kernels/grouped_matmul/grouped_matmul.h"
+
 namespace meshloom::backends::simt {
 
 std::vector<KPart> k_parts(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims,
@@ -63,7 +65,7 @@ std::int64_t load_width(hal::DType dtype, std::int64_t row) {
 }
 
 std::int64_t grouped_tiles(std::int64_t rows, std::int64_t groups, std::int64_t height) {
-  return (rows + (groups + 1) * (height - 1)) / height;
+  return rows / height + groups + 1;
 }
 
 bool rows_share_sets(std::int64_t length) { return length % 512 == 0; }
@@ -71,6 +73,37 @@ bool rows_share_sets(std::int64_t length) { return length % 512 == 0; }
 bool repays_packing(std::int64_t rows, std::int64_t other, std::int64_t floats) {
   constexpr std::int64_t kMinRows = 128;
   return other >= kMinRows && rows >= kMinRows && floats <= std::numeric_limits<std::int32_t>::max();
+}
+
+Product product_of(const kernels::CallView& call) {
+  if (call.op == "matmul") return {kernels::matmul_dims(call), {}};
+  kernels::MatmulDims dims{};
+  dims.g = 1;
+  dims.bias = dims.residual = -1;
+  dims.activation = kernels::Activation::none;
+  if (call.op == "grouped_outer") {
+    const kernels::TensorType& c = call.outputs[0];
+    dims.g = c.dim(0);
+    dims.m = c.dim(1);
+    dims.n = c.dim(2);
+    dims.k = call.inputs[0].dim(0);
+    dims.trans_a = true;
+    return {dims, {.step_groups = dims.g}};
+  }
+  const kernels::GroupedMatmulDims d = kernels::grouped_matmul_dims(call);
+  dims.m = d.rows;
+  dims.n = d.n;
+  dims.k = d.k;
+  dims.trans_b = d.trans_b;
+  if (d.bias) dims.bias = 3;
+  return {dims, {.row_groups = d.groups}};
+}
+
+void Product::add_groups(const kernels::EncodeArgs& args, Launch& own) const {
+  if (!use.grouped()) return;
+  own.defines.push_back(define("GROUPED", use.row_groups > 0 ? 1 : 2));
+  own.bindings.push_back(reads(args.inputs[2]));
+  own.constants.push_back(hal::word(use.row_groups + use.step_groups));
 }
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups) {

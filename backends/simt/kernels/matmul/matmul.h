@@ -42,15 +42,45 @@ std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceI
 inline bool has_wide_a(const kernels::MatmulDims& d) { return (d.trans_a ? d.m : d.k) % 8 == 0; }
 inline bool has_wide_b(const kernels::MatmulDims& d) { return (d.trans_b ? d.k : d.n) % 8 == 0; }
 
-// What the tiles of matmul_gpu_tile are for, besides the sizes of a product.
+// The tiles of `height` rows for `rows` rows in `groups` groups, and those of no group (OWN_ROWS of matmul_epilogue.inc).
+std::int64_t grouped_tiles(std::int64_t rows, std::int64_t groups, std::int64_t height);
+
+// What tiles are for, besides the sizes of a product.
 struct TileUse {
   std::int64_t more_per_column =
       0;  // bytes of workgroup memory that `own` of encode_gpu_tile needs besides, per column
   std::int64_t row_groups =
       0;  // of rows, each with a B of its own (GROUPED 1 of matmul_epilogue.inc); 0 = no groups
-  bool step_groups = false;  // K consists of groups of steps that end anywhere (GROUPED 2)
-  bool unsplit = false;      // K is never divided between workgroups
+  std::int64_t step_groups =
+      0;  // of steps of K that end anywhere, each with a C of its own (GROUPED 2); 0 = no groups
+  bool unsplit = false;  // K is never divided between workgroups
+
+  bool grouped() const { return row_groups > 0 || step_groups > 0; }
+  // How much of K, or how many rows, a group has is known at run time only, and there are tiles of every group.
+  bool may_split() const { return !unsplit && !grouped(); }
+  // Rows that belong together, on average.
+  std::int64_t rows(std::int64_t m) const { return row_groups > 0 ? ceil_div(m, row_groups) : m; }
+  // Tiles of `height` rows that m rows are computed in.
+  std::int64_t tiles(std::int64_t m, std::int64_t height) const {
+    return row_groups > 0 ? grouped_tiles(m, row_groups, height) : ceil_div(m, height);
+  }
+  // How many of them have rows: of each group the last tile is half full, on average.
+  std::int64_t full_tiles(std::int64_t m, std::int64_t height) const {
+    return row_groups > 0 ? ceil_div(m + row_groups * height / 2, height) : ceil_div(m, height);
+  }
 };
+// A call of matmul, grouped_matmul or grouped_outer as tiles of C compute it. All rows of x are the rows of one product with the
+// matrices of w; and A^T B of the rows of each group is one of as many products whose K is all rows.
+struct Product {
+  kernels::MatmulDims dims;
+  TileUse use;
+
+  // Adds to a kernel of matmul's common interface what groups need: GROUPED, their offsets and their number.
+  void add_groups(const kernels::EncodeArgs& args, Launch& own) const;
+  // True where steps of K end with a step of `depth`.
+  bool has_whole_steps(std::int64_t depth) const { return use.step_groups == 0 && dims.k % depth == 0; }
+};
+Product product_of(const kernels::CallView& call);
 // The tile of the kernel matmul_gpu_tile for a product of these sizes, for any operands; and its dispatches, with `own`
 // defines, bindings and constants after the kernel's.
 kernels::Fit gpu_tile_fit(const kernels::MatmulDims& dims, const hal::DeviceInfo& target, TileUse use = {});
@@ -60,9 +90,6 @@ std::vector<kernels::Fit> gpu_tile_alternatives(const kernels::MatmulDims& dims,
 bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, const hal::DeviceInfo& target);
 void encode_gpu_tile(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, Launch own = {},
                      TileUse use = {});
-
-// The most tiles of `height` rows that `rows` rows in `groups` groups, and those of no group, can need.
-std::int64_t grouped_tiles(std::int64_t rows, std::int64_t groups, std::int64_t height);
 
 std::array<std::uint32_t, 3> matmul_groups(std::array<std::int64_t, 3> groups);
 

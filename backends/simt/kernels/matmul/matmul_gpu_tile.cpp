@@ -26,11 +26,11 @@ struct Tile {
   std::int64_t iterations() const {
     return ceil_div(bm * bk, workgroup()) + ceil_div(bn * bk, workgroup()) + bk + 1;
   }
-  std::array<std::int64_t, 3> groups(const MatmulDims& d, std::int64_t row_groups) const {
-    return {ceil_div(d.n, bn), row_groups > 0 ? grouped_tiles(d.m, row_groups, bm) : ceil_div(d.m, bm), d.g};
+  std::array<std::int64_t, 3> groups(const MatmulDims& d, const TileUse& use) const {
+    return {ceil_div(d.n, bn), use.tiles(d.m, bm), d.g};
   }
-  Tiles tiles(const MatmulDims& d, std::int64_t row_groups) const {
-    return {groups(d, row_groups), bk, iterations(), row_groups};
+  Tiles tiles(const MatmulDims& d, const TileUse& use) const {
+    return {groups(d, use), bk, iterations(), use.row_groups > 0 ? kGroupSearch : 0};
   }
 };
 
@@ -99,12 +99,15 @@ bool has_paired_lanes(const std::map<std::string, std::int64_t>& params, const h
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const std::string reason = unsupported_operands(call, target);
-  return reason.empty() ? gpu_tile_fit(kernels::matmul_dims(call), target) : Fit::no(reason);
+  if (!reason.empty()) return Fit::no(reason);
+  const Product product = product_of(call);
+  return gpu_tile_fit(product.dims, target, product.use);
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   if (!unsupported_operands(call, target).empty()) return {};
-  return gpu_tile_alternatives(kernels::matmul_dims(call), target);
+  const Product product = product_of(call);
+  return gpu_tile_alternatives(product.dims, target, product.use);
 }
 
 // Each element of C is one chain of multiply-adds over k in order, whatever the tile.
@@ -114,7 +117,12 @@ Fit fit_unsplit(const CallView& call, const hal::DeviceInfo& target) {
                         : Fit::no(reason);
 }
 
-void encode(const EncodeArgs& args) { encode_gpu_tile(args, kernels::matmul_dims(args.call)); }
+void encode(const EncodeArgs& args) {
+  const Product product = product_of(args.call);
+  Launch own;
+  product.add_groups(args, own);
+  encode_gpu_tile(args, product.dims, std::move(own), product.use);
+}
 
 }  // namespace
 
@@ -122,12 +130,8 @@ std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInf
   std::vector<Fit> result;
   const auto add = [&](const std::map<std::string, std::int64_t>& params, const Tile& tile) {
     if (!fits(target, tile, use)) return;
-    const Tiles tiles = tile.tiles(d, use.row_groups);
-    if (use.row_groups > 0) {
-      if (Fit fit = fit_whole_product(params, d, target, tiles); fit.ok) result.push_back(std::move(fit));
-      return;
-    }
-    for (Fit& fit : product_alternatives(params, d, target, tiles)) result.push_back(std::move(fit));
+    for (Fit& fit : product_alternatives(params, Product{d, use}, target, tile.tiles(d, use)))
+      result.push_back(std::move(fit));
   };
   for (const Tile& tile : tiles_for(target, use)) add(params_of(tile), tile);
   // What CPU drivers do only where it is asked for, so that tests run it.
@@ -153,8 +157,7 @@ bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, cons
 }
 
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
-  const std::int64_t rows = use.row_groups > 0 ? ceil_div(d.m, use.row_groups) : d.m;
-  const bool split = use.row_groups == 0 && !use.unsplit;
+  const std::int64_t rows = use.rows(d.m);
   // How many tiles groups need is known at run time only; and CPU drivers run what is measured to be fast there.
   const bool by_work = !target.is_cpu && use.row_groups == 0;
   const Tile* chosen = nullptr;
@@ -162,14 +165,14 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use
   for (const Tile& tile : tiles_for(target, use)) {
     if (!fits(target, tile, use)) continue;
     if (!by_work && chosen) {
-      const std::array<std::int64_t, 3> groups = chosen->groups(d, use.row_groups);
+      const std::array<std::int64_t, 3> groups = chosen->groups(d, use);
       if (groups[0] * groups[1] * d.g >= target.profile.cores && !wider_than(chosen->bm, rows) &&
           !wider_than(chosen->bn, d.n))
         continue;
     }
     if (by_work) {
-      const double time = busiest_core(d, target, tile.tiles(d, use.row_groups), tile.bm * tile.bn,
-                                       {tile.tm, tile.tn, 1}, split);
+      const double time = busiest_core(d, target, tile.tiles(d, use), tile.bm * tile.bn,
+                                       {tile.tm, tile.tn, 1}, use.may_split());
       constexpr double kMinGain = 1.03;
       if (chosen && time * kMinGain > best) continue;
       best = time;
@@ -177,9 +180,7 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use
     chosen = &tile;
   }
   if (chosen) {
-    const Tiles tiles = chosen->tiles(d, use.row_groups);
-    return split ? fit_product(params_of(*chosen), d, target, tiles)
-                 : fit_whole_product(params_of(*chosen), d, target, tiles);
+    return fit_product(params_of(*chosen), Product{d, use}, target, chosen->tiles(d, use));
   }
   return Fit::no("the smallest tile needs " + std::to_string(kTiles[4].shared_bytes()) +
                  " bytes of workgroup memory and workgroups of 64; the device has " +
@@ -192,7 +193,7 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, Ti
   const hal::DType dtype = args.call.inputs[0].dtype;
   const std::int64_t wide_a = load_width(dtype, d.trans_a ? d.m : d.k),
                      wide_b = load_width(dtype, d.trans_b ? d.k : d.n);
-  const bool whole_steps = !use.step_groups && d.k % tile.bk == 0;
+  const bool whole_steps = Product{d, use}.has_whole_steps(tile.bk);
   own.kernel = "matmul_gpu_tile";
   for (hal::Define& item : std::vector<hal::Define>{
            define("AB_TYPE", dtype_code(dtype)), define("BM", tile.bm), define("BN", tile.bn),
@@ -218,7 +219,7 @@ void encode_gpu_tile(const EncodeArgs& args, const MatmulDims& d, Launch own, Ti
       whole_steps && wide_a > 1 && wide_b > 1 && p.find("parts") == p.end())
     own.defines.push_back(define("MIN_WORKGROUPS", 512 / tile.workgroup()));
   own.width = static_cast<std::uint32_t>(tile.workgroup());
-  own.groups = matmul_groups(tile.groups(d, use.row_groups));
+  own.groups = matmul_groups(tile.groups(d, use));
   launch_product(args, d, own);
 }
 
@@ -230,6 +231,12 @@ kernels::Variant matmul_gpu_tile() {
           .encode = encode,
           .alternatives = alternatives,
           .low_precision = true};
+}
+
+kernels::Variant grouped_gpu_tile() {
+  kernels::Variant variant = matmul_gpu_tile();
+  variant.about = "tiles of C that each belong to one group, as gpu_tile of matmul computes them";
+  return variant;
 }
 
 kernels::Variant matmul_gpu_tile_unsplit() {

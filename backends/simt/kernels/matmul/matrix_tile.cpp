@@ -68,6 +68,11 @@ std::array<std::int64_t, 3> MatrixTile::groups(std::int64_t m, std::int64_t n, s
   return {ceil_div(n, bn()), ceil_div(m, bm()), g};
 }
 
+std::array<std::int64_t, 3> MatrixTile::groups(const Product& product) const {
+  const kernels::MatmulDims& d = product.dims;
+  return {ceil_div(d.n, bn()), product.use.tiles(d.m, bm()), d.g};
+}
+
 std::vector<hal::Define> MatrixTile::defines() const {
   std::vector<hal::Define> all = matrix_defines(shape, lanes);
   for (const hal::Define& item : {define("SUBGROUPS_M", rows), define("SUBGROUPS_N", columns),
@@ -114,11 +119,17 @@ std::vector<MatrixTile> matrix_tiles(const hal::DeviceInfo& target, const hal::M
 
 std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
                                     const kernels::MatmulDims& d, bool split) {
+  return best_tile(tiles, target, {d, {.unsplit = !split}});
+}
+
+std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
+                                    const Product& product) {
+  const kernels::MatmulDims& d = product.dims;
   std::optional<MatrixTile> chosen;
   if (target.is_cpu) {
     for (const MatrixTile& tile : tiles) {
       // A smaller tile is better where this one is at least twice the matrix, or leaves too few workgroups for the cores.
-      const bool too_large = chosen && (chosen->bm() >= 2 * d.m || chosen->bn() >= 2 * d.n);
+      const bool too_large = chosen && (chosen->bm() >= 2 * product.use.rows(d.m) || chosen->bn() >= 2 * d.n);
       const bool too_few =
           chosen &&
           chosen->groups(d.m, d.n, d.g)[0] * chosen->groups(d.m, d.n, d.g)[1] * d.g < target.profile.cores;
@@ -127,11 +138,17 @@ std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const 
     return chosen;
   }
   // By RDNA3's matrix unit and local memory; others are not far from it.
-  constexpr double kLoad = 8, kMinGain = 1.03;
+  constexpr double kLoad = 8, kTileLoad = 6, kMinGain = 1.03;
   double best = 0;
   for (const MatrixTile& tile : tiles) {
-    const double time = busiest_core(d, target, product_tiles(tile, d), tile.bm() * tile.bn(),
-                                     {tile.fm * tile.shape.m, tile.fn * tile.shape.n, kLoad}, split);
+    Tiles work = product_tiles(tile, product);
+    work.groups[1] = product.use.full_tiles(d.m, tile.bm());
+    double time =
+        busiest_core(d, target, work, tile.bm() * tile.bn(),
+                     {tile.fm * tile.shape.m, tile.fn * tile.shape.n, kLoad}, product.use.may_split());
+    // Groups always waste less in lower tiles, which read more.
+    if (product.use.grouped())
+      time *= 1 + kTileLoad * (1.0 / static_cast<double>(tile.bm()) + 1.0 / static_cast<double>(tile.bn()));
     if (chosen && time * kMinGain > best) continue;
     chosen = tile;
     best = time;
@@ -145,19 +162,24 @@ std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixSh
          std::to_string(workgroup_bytes(target)) + " bytes";
 }
 
-Tiles product_tiles(const MatrixTile& tile, const kernels::MatmulDims& dims) {
-  return {tile.groups(dims.m, dims.n, dims.g), tile.bk, tile.iterations(), tile.end_iterations()};
+Tiles product_tiles(const MatrixTile& tile, const Product& product) {
+  const std::int64_t search = product.use.row_groups > 0 ? kGroupSearch : 0;
+  return {tile.groups(product), tile.bk, tile.iterations(), tile.end_iterations() + search};
 }
 
-void launch_product(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const MatrixTile& tile,
+void launch_product(const kernels::EncodeArgs& args, const Product& product, const MatrixTile& tile,
                     Launch own) {
+  const kernels::MatmulDims& dims = product.dims;
   const std::vector<hal::Define> of_tile = tile.defines();
   own.defines.insert(own.defines.begin(), of_tile.begin(), of_tile.end());
-  for (const hal::Define& item : {define("TRANS_A", dims.trans_a), define("TRANS_B", dims.trans_b),
-                                  define("WIDE_A", has_wide_a(dims)), define("WIDE_B", has_wide_b(dims))})
+  for (const hal::Define& item :
+       {define("TRANS_A", dims.trans_a), define("TRANS_B", dims.trans_b), define("WIDE_A", has_wide_a(dims)),
+        define("WIDE_B", has_wide_b(dims)), define("WIDE_C", dims.n % 8 == 0),
+        define("WHOLE_STEPS", product.has_whole_steps(tile.bk))})
     own.defines.push_back(item);
+  product.add_groups(args, own);
   own.width = static_cast<std::uint32_t>(tile.workgroup());
-  own.groups = matmul_groups(tile.groups(dims.m, dims.n, dims.g));
+  own.groups = matmul_groups(tile.groups(product));
   launch_product(args, dims, own);
 }
 

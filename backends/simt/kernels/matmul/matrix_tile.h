@@ -40,6 +40,7 @@ struct MatrixTile {
   std::int64_t iterations() const;
   std::int64_t end_iterations() const;
   std::array<std::int64_t, 3> groups(std::int64_t m, std::int64_t n, std::int64_t g) const;
+  std::array<std::int64_t, 3> groups(const Product& product) const;
 
   // The defines of a kernel: matrix_defines, SUBGROUPS_M, SUBGROUPS_N, MATRICES_M, MATRICES_N, BK.
   std::vector<hal::Define> defines() const;
@@ -59,11 +60,15 @@ std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const 
 // The reason why no tile fits.
 std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape);
 
+// The same for a call with groups or without.
+std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
+                                    const Product& product);
+
 // A product by `tile`, for fit_product.
-Tiles product_tiles(const MatrixTile& tile, const kernels::MatmulDims& dims);
+Tiles product_tiles(const MatrixTile& tile, const Product& product);
 // Records a product by the kernel `own`, to which are added the tile's defines, TRANS_A, TRANS_B, and WIDE_A and WIDE_B:
-// 1 where rows in device memory are multiples of eight elements.
-void launch_product(const kernels::EncodeArgs& args, const kernels::MatmulDims& dims, const MatrixTile& tile,
+// 1 where rows in device memory are multiples of eight elements; also WIDE_C, WHOLE_STEPS, and what groups need.
+void launch_product(const kernels::EncodeArgs& args, const Product& product, const MatrixTile& tile,
                     Launch own);
 
 }  // namespace meshloom::backends::simt

@@ -115,6 +115,11 @@ Fit fit_whole_product(const std::map<std::string, std::int64_t>& params, const M
   return fit_parts(params, dims, target, tiles, 0);
 }
 
+Fit fit_product(const std::map<std::string, std::int64_t>& params, const Product& product,
+                const hal::DeviceInfo& target, const Tiles& tiles) {
+  return fit_parts(params, product.dims, target, tiles, product.use.may_split() ? kPerCore : 0);
+}
+
 double busiest_core(const MatmulDims& d, const hal::DeviceInfo& target, const Tiles& tiles,
                     std::int64_t tile_elements, const OwnPart& own, bool split) {
   constexpr double kReduction = 1.05;  // of the second kernel
@@ -136,6 +141,15 @@ std::vector<Fit> product_alternatives(const std::map<std::string, std::int64_t>&
                                    [&](const Fit& other) { return other.params == fit.params; });
     if (fit.ok && !known) result.push_back(std::move(fit));
   }
+  return result;
+}
+
+std::vector<Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
+                                      const Product& product, const hal::DeviceInfo& target,
+                                      const Tiles& tiles) {
+  if (product.use.may_split()) return product_alternatives(params, product.dims, target, tiles);
+  std::vector<Fit> result{fit_product(params, product, target, tiles)};
+  std::erase_if(result, [](const Fit& fit) { return !fit.ok; });
   return result;
 }
 

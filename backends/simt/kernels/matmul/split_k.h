@@ -12,6 +12,9 @@
 
 namespace meshloom::backends::simt {
 
+// Loop iterations in which OWN_ROWS of matmul_epilogue.inc finds a tile's group, at most.
+constexpr std::int64_t kGroupSearch = 32;
+
 // How a kernel tiles a product.
 struct Tiles {
   std::array<std::int64_t, 3> groups;  // workgroups along N, M and the batch
@@ -27,6 +30,9 @@ kernels::Fit fit_product(const std::map<std::string, std::int64_t>& params, cons
 kernels::Fit fit_whole_product(const std::map<std::string, std::int64_t>& params,
                                const kernels::MatmulDims& dims, const hal::DeviceInfo& target,
                                const Tiles& tiles);
+// One of the two, by whether K may be divided.
+kernels::Fit fit_product(const std::map<std::string, std::int64_t>& params, const Product& product,
+                         const hal::DeviceInfo& target, const Tiles& tiles);
 // What the busiest core of a GPU computes of a product, by the default number of parts where `split`: in elements of C with the whole of
 // K, and more of them the worse its tiles use what they load. A subgroup's, or an invocation's, own part of a tile is `own`.
 struct OwnPart {
@@ -38,6 +44,9 @@ double busiest_core(const kernels::MatmulDims& dims, const hal::DeviceInfo& targ
 // The fits that tuning tries: with other numbers of parts too, one of them 1.
 std::vector<kernels::Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
                                                const kernels::MatmulDims& dims, const hal::DeviceInfo& target,
+                                               const Tiles& tiles);
+std::vector<kernels::Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
+                                               const Product& product, const hal::DeviceInfo& target,
                                                const Tiles& tiles);
 
 // Records a product that is split as args.choice says. `tiles` is a kernel of matmul's common interface (matmul_epilogue.inc,

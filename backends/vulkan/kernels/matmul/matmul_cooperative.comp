@@ -5,14 +5,16 @@
 // nothing need be replaced by zeros. C_TYPE: 0 is f32, 1 bf16, 2 f16.
 #include "cooperative.inc"
 #include "operand_tile.inc"
+#include "matmul_groups.inc"
 #if C_TYPE
 #define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, uint16_t, residual) \
-  X(4, W, uint16_t, c) X(5, R, float, before)
+  X(4, W, uint16_t, c) X(5, R, float, before) MORE_BINDINGS(X)
 #else
 #define BINDINGS(X) X(0, R, uint16_t, a) X(1, R, uint16_t, b) X(2, R, float, bias) X(3, R, float, residual) \
-  X(4, W, float, c) X(5, R, float, before)
+  X(4, W, float, c) X(5, R, float, before) MORE_BINDINGS(X)
 #endif
-#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end)
+#define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) \
+  MORE_CONSTANTS(X)
 #include "matmul_epilogue.inc"
 #include "matmul_epilogue_wide.inc"
 
@@ -167,7 +169,7 @@ FN ivec2 place_of(int e, int turned, int side) {
       int column = n0 + n_own + word * 4;                                                                     \
       uvec4 left = tiles[strip + place * STRIP_STRIDE + word];                                                \
       uvec4 right = tiles[strip + place * STRIP_STRIDE + word + 1];                                           \
-      if (row < m && column < n && (STRIP_ITEMS % LANES_OF_SUBGROUP == 0 || q + lane < STRIP_ITEMS))          \
+      if (row < m_last && column < n && (STRIP_ITEMS % LANES_OF_SUBGROUP == 0 || q + lane < STRIP_ITEMS))          \
         FINISH_EIGHT(left, right, column, (matrix * m + row) * n + column)                                    \
     }                                                                                                         \
   }
@@ -177,14 +179,15 @@ FN ivec2 place_of(int e, int turned, int side) {
 
 KERNEL_BEGIN
   int n0 = GROUP_ID(0) * BN;
-  int m0 = GROUP_ID(1) * BM;
+  OWN_ROWS(BM, GROUP_ID(1))
   OWN_K_RANGE(BK)
+  OWN_STEPS
   int own = int(gl_SubgroupID);
   int lane = int(gl_SubgroupInvocationID);
   int m_own = QUOTIENT(own, SUBGROUPS_N) * MATRICES_M * MATRIX_M;
   int n_own = REST(own, SUBGROUPS_N) * MATRICES_N * MATRIX_N;
-  int base_a = batch * m * k;
-  int base_b = batch * k * n;
+  int base_a = BASE_A;
+  int base_b = BASE_B;
 #if WIDE_A
   int first_a[EACH(TURN_A, BM)];
   UNROLL for (int e = 0; e < EACH(TURN_A, BM); ++e) first_a[e] = FIRST_WORD(e, TURN_A, BM, base_a, m0, m);

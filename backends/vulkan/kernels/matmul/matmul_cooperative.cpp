@@ -2,7 +2,6 @@
 #include <algorithm>
 #include <utility>
 
-#include "backends/simt/kernels/matmul/split_k.h"
 #include "backends/vulkan/device/cooperative.h"
 
 namespace meshloom::backends::vulkan {
@@ -12,6 +11,7 @@ using kernels::CallView;
 using kernels::EncodeArgs;
 using kernels::Fit;
 using kernels::MatmulDims;
+using simt::Product;
 
 // Of a tile of `rows` rows along K (operand_tile.inc).
 std::int64_t operand_bytes(const MatrixTile& tile, std::int64_t rows, std::int64_t matrix, bool turned) {
@@ -51,23 +51,24 @@ std::string unsupported_dtype(const CallView& call, const hal::DeviceInfo& targe
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (const std::string reason = unsupported_dtype(call, target); !reason.empty()) return Fit::no(reason);
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   const std::vector<hal::MatrixShape> shapes = simt::matrix_shapes(target, call.inputs[0].dtype);
   for (const hal::MatrixShape& shape : shapes)
-    if (const auto tile =
-            simt::best_tile(tiles(target, shape, subgroup_choices(target, shape).front(), d), target, d))
-      return simt::fit_product(tile->params(), d, target, simt::product_tiles(*tile, d));
+    if (const auto tile = simt::best_tile(
+            tiles(target, shape, subgroup_choices(target, shape).front(), product.dims), target, product))
+      return simt::fit_product(tile->params(), product, target, simt::product_tiles(*tile, product));
   return Fit::no(simt::unsupported_tiles(target, shapes.front()));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> result;
   if (!unsupported_dtype(call, target).empty()) return result;
-  const MatmulDims d = kernels::matmul_dims(call);
+  const Product product = simt::product_of(call);
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype))
     for (const std::int64_t lanes : subgroup_choices(target, shape))
-      for (const MatrixTile& tile : tiles(target, shape, lanes, d))
-        for (Fit& fit : simt::product_alternatives(tile.params(), d, target, simt::product_tiles(tile, d)))
+      for (const MatrixTile& tile : tiles(target, shape, lanes, product.dims))
+        for (Fit& fit :
+             simt::product_alternatives(tile.params(), product, target, simt::product_tiles(tile, product)))
           result.push_back(std::move(fit));
   // What CPU drivers do only where it is asked for, so that tests run it.
   if (target.is_cpu)
@@ -76,25 +77,23 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
       std::map<std::string, std::int64_t> params = tile.params();
       params["rolled"] = 1;
       if (tile.workgroup() <= simt::max_invocations(target) &&
-          shared_bytes(tile, d, 2) <= simt::workgroup_bytes(target))
-        for (Fit& fit : simt::product_alternatives(params, d, target, simt::product_tiles(tile, d)))
+          shared_bytes(tile, product.dims, 2) <= simt::workgroup_bytes(target))
+        for (Fit& fit :
+             simt::product_alternatives(params, product, target, simt::product_tiles(tile, product)))
           result.push_back(std::move(fit));
     }
   return result;
 }
 
 void encode(const EncodeArgs& args) {
-  const MatmulDims d = kernels::matmul_dims(args.call);
   const MatrixTile tile = MatrixTile::of(args.choice.params, args.call.inputs[0].dtype, hal::DType::f32);
-  simt::Launch own{
-      .kernel = "matmul_cooperative",
-      .defines = {simt::define("WIDE_C", d.n % 8 == 0), simt::define("WHOLE_STEPS", d.k % tile.bk == 0)},
-      .subgroup = required_subgroup(args.device.info(), tile.lanes)};
+  simt::Launch own{.kernel = "matmul_cooperative",
+                   .subgroup = required_subgroup(args.device.info(), tile.lanes)};
   if (simt::has_rolled_sums(args.choice.params, args.device.info())) {
     own.defines.push_back({"ROLLED", "1"});
     own.aliased = 0b11;  // as in matmul_gpu_tile
   }
-  simt::launch_product(args, d, tile, own);
+  simt::launch_product(args, simt::product_of(args.call), tile, own);
 }
 
 }  // namespace
