@@ -52,6 +52,9 @@ bool has_rolled_sums(const std::map<std::string, std::int64_t>& params, const ha
 std::uint32_t elementwise_width(const hal::DeviceInfo& target);
 std::uint32_t row_width(const hal::DeviceInfo& target);
 
+// DOT of dot4.inc: whether the device adds products of four bytes by one instruction, and by which words.
+hal::Define dot_define(const hal::DeviceInfo& target);
+
 // How the items of a FOR_EACH kernel are distributed.
 struct Distribution {
   std::uint32_t width;  // invocations per workgroup
