@@ -9,6 +9,7 @@ using simt::Pass;
 
 // Each is defined beside its kernels.
 kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_dpas(), matmul_vec16();
+kernels::Variant int8_matmul_ptx_mma(), int8_matmul_dpas();
 kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_mma_grad();
 kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
 kernels::Variant flash_attention_dpas(), flash_attention_dpas_grad();
@@ -21,6 +22,7 @@ void add_opencl_variants(kernels::Catalog& catalog) {
           {{"matmul",
             {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()},
              .cpu_driver = {matmul_vec16()}}},
+           {"int8_matmul", {.matrix_unit = {int8_matmul_ptx_mma(), int8_matmul_dpas()}}},
            {"flash_attention",
             {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma(), flash_attention_dpas()},
              .cpu_driver = {flash_attention_vec16(Pass::forward)}}},

@@ -96,6 +96,8 @@ kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit)
 
 // The bindings of the kernels of int8_matmul: a, its scales, b, its scales, the bias (or b's scales again), c.
 std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);
+// The numbers of rows of k that one load takes; 0 = rows do not consist of words.
+std::int64_t int8_load_numbers(std::int64_t k);
 
 // Sums (rows, n) of f32 by column in one pass, which is made for some hundred rows. Fits GPUs, and n of a multiple of 4.
 bool column_sum_one_pass_fits(const hal::DeviceInfo& target, std::int64_t n);

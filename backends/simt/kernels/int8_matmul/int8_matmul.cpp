@@ -31,9 +31,6 @@ Tile tile_for(const Int8MatmulDims& d, const hal::DeviceInfo& target) {
              : Tile{64, 64, 4, 4, 16};
 }
 
-// The numbers that one load takes; 0 = rows do not consist of words.
-std::int64_t load_numbers(std::int64_t k) { return k % 16 == 0 ? 16 : k % 4 == 0 ? 4 : 0; }
-
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
   const Tile tile = tile_for(d, target);
@@ -65,7 +62,7 @@ void encode(const EncodeArgs& args) {
                                    define("BK", tile.depth),
                                    define("TM", tile.tm),
                                    define("TN", tile.tn),
-                                   define("LOAD_NUMBERS", load_numbers(d.k)),
+                                   define("LOAD_NUMBERS", int8_load_numbers(d.k)),
                                    define("WHOLE_STEPS", d.k % (4 * tile.depth) == 0),
                                    define("PREFETCH", prefetch),
                                    dot_define(device)};
@@ -116,6 +113,8 @@ void encode_dequantize(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+std::int64_t int8_load_numbers(std::int64_t k) { return k % 16 == 0 ? 16 : k % 4 == 0 ? 4 : 0; }
 
 std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
   const bool bias = kernels::int8_matmul_dims(args.call).bias >= 0;
