@@ -10,6 +10,7 @@ using simt::Pass;
 
 // Each is defined beside its kernels.
 kernels::Variant matmul_ptx_mma(), matmul_ptx_wgmma(), matmul_dpas(), matmul_vec16();
+kernels::Variant int8_matmul_ptx_mma(), int8_matmul_dpas();
 kernels::Variant flash_attention_ptx_mma(), flash_attention_ptx_mma_grad();
 kernels::Variant flash_attention_ptx_wgmma(), flash_attention_ptx_wgmma_grad();
 kernels::Variant flash_attention_dpas(), flash_attention_dpas_grad();
@@ -37,6 +38,7 @@ void add_opencl_variants(kernels::Catalog& catalog) {
            {"block_quantized_matmul", dequantized<simt::block_quantized_weights>()},
            {"grouped_matmul", {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()}}},
            {"grouped_outer", {.matrix_unit = {matmul_ptx_wgmma(), matmul_ptx_mma(), matmul_dpas()}}},
+           {"int8_matmul", {.matrix_unit = {int8_matmul_ptx_mma(), int8_matmul_dpas()}}},
            {"flash_attention",
             {.matrix_unit = {flash_attention_ptx_mma(), flash_attention_ptx_wgmma(), flash_attention_dpas()},
              .cpu_driver = {flash_attention_vec16(Pass::forward)}}},

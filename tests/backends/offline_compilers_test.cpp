@@ -187,7 +187,7 @@ matmul:
 )";
 
 TEST(SassListing, ALoopIsCounted) {
-  const auto loops = sass::inspect_loops(sass::parse_listing(kSass, 128));
+  const auto loops = sass::inspect_loops(sass::parse_listing(kSass, 128, 512));
   ASSERT_EQ(loops.size(), 1u);
   const hal::LoopInspection& loop = loops[0];
   EXPECT_EQ(loop.label, ".L_x_2");
@@ -203,21 +203,23 @@ TEST(SassListing, ALoopIsCounted) {
 TEST(SassListing, AWaitBeforeTheProductsIsExposed) {
   std::string early = kSass;
   early.replace(early.find("0x000fe20000010000"), 18, "0x004fe20000010000");
-  EXPECT_EQ(sass::inspect_loops(sass::parse_listing(early, 128)).at(0).exposed_waits, 1);
+  EXPECT_EQ(sass::inspect_loops(sass::parse_listing(early, 128, 512)).at(0).exposed_waits, 1);
 }
 
 TEST(SassListing, TensorCoresWorkBesideTheIssue) {
   std::string matrix = kSass;
   matrix.replace(matrix.find("FFMA R93, R28.reuse, R32, R93"), 29, "HMMA.16816.F32 R4, R8, R6, R4");
-  const auto slow = sass::inspect_loops(sass::parse_listing(matrix, 128)).at(0);
+  const auto slow = sass::inspect_loops(sass::parse_listing(matrix, 128, 512)).at(0);
   EXPECT_EQ(slow.multiply_cycles, 4096 / 128);
   EXPECT_EQ(slow.multiply_share(), 1) << "32 cycles of the unit hide 9 instructions";
-  EXPECT_EQ(sass::inspect_loops(sass::parse_listing(matrix, 1024)).at(0).multiply_share(), 4.0 / 9);
+  EXPECT_EQ(sass::inspect_loops(sass::parse_listing(matrix, 1024, 2048)).at(0).multiply_share(), 4.0 / 9);
+  matrix.replace(matrix.find("HMMA.16816.F32"), 14, "IMMA.16832.S8.S8");
+  EXPECT_EQ(sass::inspect_loops(sass::parse_listing(matrix, 128, 512)).at(0).multiply_cycles, 8192 / 512);
 }
 
 TEST(SassListing, OtherTextsAreRefused) {
-  EXPECT_THAT(message_of([] { sass::parse_listing("", 128); }), HasSubstr("must have instructions"));
-  EXPECT_THAT(message_of([] { sass::parse_listing("        /*0000*/   NOP ;\n", 128); }),
+  EXPECT_THAT(message_of([] { sass::parse_listing("", 128, 512); }), HasSubstr("must have instructions"));
+  EXPECT_THAT(message_of([] { sass::parse_listing("        /*0000*/   NOP ;\n", 128, 512); }),
               HasSubstr("must have the encoding"));
 }
 
@@ -357,7 +359,7 @@ TEST(OfflineCompilers, SpoiledTextsAreReadOrRefused) {
       }
       for (const auto& read :
            {std::function<void()>([&] { xe::inspect_loops(xe::parse_listing(text, 8)); }),
-            std::function<void()>([&] { sass::inspect_loops(sass::parse_listing(text, 128)); }),
+            std::function<void()>([&] { sass::inspect_loops(sass::parse_listing(text, 128, 512)); }),
             std::function<void()>([&] {
               hal::Inspection found;
               read_ze_info(text, found);

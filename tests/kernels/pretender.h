@@ -31,7 +31,9 @@ inline PretendedGpu nvidia_gpu() {
           "h100",
           32,
           48 << 10,
-          {{16, 8, 16, DType::bf16, DType::f32}, {16, 8, 16, DType::f16, DType::f32}},
+          {{16, 8, 16, DType::bf16, DType::f32},
+           {16, 8, 16, DType::f16, DType::f32},
+           {16, 8, 32, DType::i8, DType::i32}},
           "ptx_",
           "MMA_BY_HAND"};
 }
@@ -44,7 +46,9 @@ inline PretendedGpu intel_gpu(std::int32_t lanes) {
           lanes == 8 ? "arc-a770" : "arc-b580",
           16,
           64 << 10,
-          {{8, lanes, 16, DType::bf16, DType::f32}, {8, lanes, 16, DType::f16, DType::f32}},
+          {{8, lanes, 16, DType::bf16, DType::f32},
+           {8, lanes, 16, DType::f16, DType::f32},
+           {8, lanes, 32, DType::i8, DType::i32}},
           "_dpas",
           "DPAS_BY_HAND"};
 }

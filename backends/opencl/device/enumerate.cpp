@@ -9,6 +9,7 @@
 #include <span>
 
 #include "backends/opencl/device/dpas.h"
+#include "backends/opencl/device/mma.h"
 #include "backends/simt/host/quirks.h"
 #include "backends/simt/own_profile.h"
 
@@ -76,15 +77,17 @@ hal::Profile profile_of(cl_device_id device, const hal::DeviceInfo& info) {
   return simt::own_profile(info, facts);
 }
 
-// NVIDIA's tensor cores multiply bf16 by mma.sync from compute capability 8.0 on; drivers list no shapes.
+// NVIDIA's tensor cores multiply bf16, f16 and i8 by mma.sync from compute capability 8.0 on; drivers list no shapes.
 void fill_nvidia(cl_device_id device, hal::DeviceInfo& info) {
   constexpr cl_device_info kCapabilityMajor = 0x4000, kCapabilityMinor = 0x4001;
   const auto major = number<cl_uint>(device, kCapabilityMajor);
-  info.features.push_back("compute-capability=" + std::to_string(major) + "." +
-                          std::to_string(number<cl_uint>(device, kCapabilityMinor)));
+  const auto minor = number<cl_uint>(device, kCapabilityMinor);
+  info.features.push_back("compute-capability=" + std::to_string(major) + "." + std::to_string(minor));
+  // PTX ISA, dp4a.
+  if (10 * major + minor >= 61) info.features.emplace_back("i8-dot");
   if (major < 8) return;
-  for (const hal::DType in : {hal::DType::bf16, hal::DType::f16})
-    info.limits.matrix_shapes.push_back({16, 8, 16, in, hal::DType::f32});
+  for (const hal::DType in : {hal::DType::bf16, hal::DType::f16, hal::DType::i8})
+    info.limits.matrix_shapes.push_back(mma_shape(in));
 }
 
 // Intel's matrix units need subgroups of the smallest size that the GPU has, which is the number of their columns.
@@ -96,7 +99,7 @@ void fill_intel(cl_device_id device, hal::DeviceInfo& info) {
   const std::span<const std::size_t> listed = std::span(sizes).first(bytes / sizeof sizes[0]);
   const auto lanes = std::min_element(listed.begin(), listed.end());
   if (lanes == listed.end() || (*lanes != 8 && *lanes != 16)) return;
-  for (const hal::DType in : {hal::DType::bf16, hal::DType::f16})
+  for (const hal::DType in : {hal::DType::bf16, hal::DType::f16, hal::DType::i8})
     info.limits.matrix_shapes.push_back(dpas_shape(static_cast<std::int32_t>(*lanes), in));
 }
 
@@ -165,6 +168,9 @@ hal::DeviceInfo describe(cl_platform_id platform, cl_device_id device) {
   info.features.push_back("subgroup=" + std::to_string(limits.subgroup));
   if (contains(info.vendor, "NVIDIA") && has_word(extensions, "cl_nv_device_attribute_query"))
     fill_nvidia(device, info);
+  // Of other vendors' GPUs the function may be many instructions.
+  if (!info.is_cpu && contains(info.vendor, "Intel") && has_word(extensions, "cl_khr_integer_dot_product"))
+    info.features.emplace_back("i8-dot");
   if (has_word(extensions, "cl_intel_subgroup_matrix_multiply_accumulate") &&
       has_word(extensions, "cl_intel_required_subgroup_size"))
     fill_intel(device, info);

@@ -17,10 +17,13 @@ std::string generation(const hal::DeviceInfo& target) {
 
 }  // namespace
 
-hal::MatrixShape mma_shape(hal::DType in) { return {16, 8, 16, in, hal::DType::f32}; }
+hal::MatrixShape mma_shape(hal::DType in) {
+  if (in == hal::DType::i8) return {16, 8, 32, in, hal::DType::i32};
+  return {16, 8, 16, in, hal::DType::f32};
+}
 
 std::string unsupported_mma(const hal::DeviceInfo& target, hal::DType in) {
-  if (!hal::is_low_precision(in))
+  if (!hal::is_low_precision(in) && in != hal::DType::i8)
     return "multiplies f16 and bf16 only, not " + std::string(hal::to_string(in));
   const auto& shapes = target.limits.matrix_shapes;
   if (std::find(shapes.begin(), shapes.end(), mma_shape(in)) != shapes.end()) return {};

@@ -21,9 +21,9 @@ namespace meshloom::backends::opencl {
 namespace {
 
 // FLOP per cycle from the peaks of the data sheets: GA102 71 TFLOP/s by 82 x 4 quarters at 1.7 GHz, GH100 989 by 132 x 4 at
-// 1.83 GHz, which mma.sync does not reach.
-constexpr std::array kMultiprocessors{Multiprocessor{"sm_86", 48, 16, 102400, 128},
-                                      Multiprocessor{"sm_90", 64, 32, 233472, 1024}};
+// 1.83 GHz, which mma.sync does not reach; of bytes 284 and 1979.
+constexpr std::array kMultiprocessors{Multiprocessor{"sm_86", 48, 16, 102400, 128, 512},
+                                      Multiprocessor{"sm_90", 64, 32, 233472, 1024, 2048}};
 constexpr const char* kBuiltIns = "nvptx64--nvidiacl.bc";
 // The newest that clang 14 knows; ptxas takes PTX of older families for newer ones.
 constexpr const char* kPtxFamily = "sm_86";
@@ -137,7 +137,8 @@ class NvidiaCompiler final : public OfflineCompiler {
     }
     found.files.push_back({".asm", run(spec, nvdisasm_, {"-c", "-hex", "kernel.cubin"}, folder)});
     try {
-      found.loops = sass::inspect_loops(sass::parse_listing(found.files.back().bytes, sm_.flops_per_cycle));
+      found.loops = sass::inspect_loops(
+          sass::parse_listing(found.files.back().bytes, sm_.flops_per_cycle, sm_.int8_per_cycle));
     } catch (const hal::Error& error) {
       found.why_no_loops = error.what();
     }

@@ -16,6 +16,7 @@ struct Multiprocessor {
   std::string_view family;
   std::int64_t warps, groups, local;  // local memory in bytes
   double flops_per_cycle;             // of a quarter's tensor cores, f16 with sums in f32
+  double int8_per_cycle;              // of bytes with sums of 32 bits
 };
 
 // The warps of a kernel that a quarter of a multiprocessor holds at a time.

@@ -71,6 +71,7 @@ double matrix_flops(std::string_view name) {
     return has(sizes, "x16.") ? 2.0 * 64 / 4 * std::atoi(sizes.c_str()) * 16 : 0;
   }
   if (!starts_with_any(name, {"HMMA", "IMMA"})) return 0;
+  if (has(name, ".16832")) return 2.0 * 16 * 8 * 32;
   if (has(name, ".16816")) return 2.0 * 16 * 8 * 16;
   if (has(name, ".1688")) return 2.0 * 16 * 8 * 8;
   return 0;
@@ -107,7 +108,7 @@ void read_scoreboards(Instruction& one, std::uint64_t upper) {
     if (control >> (11 + board) & 1) one.work.waits_for.push_back(board);
 }
 
-Instruction instruction(std::string_view code, double flops_per_cycle) {
+Instruction instruction(std::string_view code, double flops_per_cycle, double int8_per_cycle) {
   Instruction one;
   bool predicated = false;
   // "@!PT LDS RZ, [RZ]" never runs; ptxas puts it in front of copies to workgroup memory.
@@ -129,7 +130,7 @@ Instruction instruction(std::string_view code, double flops_per_cycle) {
   if (one.unit == Unit::hint) return one;
   one.work.issue = 1;
   if (const double flops = matrix_flops(one.name); flops > 0)
-    one.work.matrix = flops / flops_per_cycle;
+    one.work.matrix = flops / (one.name.starts_with("IMMA") ? int8_per_cycle : flops_per_cycle);
   else if (multiplies(one))
     one.work.multiply = 1;
   one.work.load_bytes = load_bytes(one.name);
@@ -158,7 +159,7 @@ Induction induction_of(const Instruction& one) {
 
 }  // namespace
 
-std::vector<Block> parse_listing(std::string_view text, double flops_per_cycle) {
+std::vector<Block> parse_listing(std::string_view text, double flops_per_cycle, double int8_per_cycle) {
   std::vector<Block> blocks;
   std::size_t count = 0, encoded = 0;
   while (!text.empty()) {
@@ -171,7 +172,8 @@ std::vector<Block> parse_listing(std::string_view text, double flops_per_cycle) 
     if (!inside.starts_with("/*")) continue;
     const std::size_t address = inside.find("*/"), end = inside.find(';');
     if (address == std::string_view::npos || end == std::string_view::npos || end < address) continue;
-    Instruction one = instruction(stripped(inside.substr(address + 2, end - address - 2)), flops_per_cycle);
+    Instruction one =
+        instruction(stripped(inside.substr(address + 2, end - address - 2)), flops_per_cycle, int8_per_cycle);
     if (one.name.empty()) continue;
     ++count;
     std::string_view ahead = text;

@@ -12,10 +12,11 @@
 
 namespace meshloom::backends::opencl::sass {
 
-// `flops_per_cycle` is what the tensor cores of a quarter do of 16-bit products with sums in f32. Lines are "LABEL:" or
+// `flops_per_cycle` is what the tensor cores of a quarter do of 16-bit products with sums in f32, `int8_per_cycle` of bytes. Lines are "LABEL:" or
 // "/*ADDRESS*/ @PREDICATE NAME OPERAND, ... ; /* ENCODING */", with the upper half of the encoding on the next line. Throws
 // Error on a listing without instructions, and on one of other instructions.
-std::vector<simt::isa::Block> parse_listing(std::string_view text, double flops_per_cycle);
+std::vector<simt::isa::Block> parse_listing(std::string_view text, double flops_per_cycle,
+                                            double int8_per_cycle);
 
 std::vector<hal::LoopInspection> inspect_loops(const std::vector<simt::isa::Block>& blocks);
 

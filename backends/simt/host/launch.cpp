@@ -105,6 +105,13 @@ std::array<std::uint32_t, 3> grid(std::int64_t count, std::uint32_t width) {
   return {x, static_cast<std::uint32_t>(hal::ceil_div(groups, x)), 1};
 }
 
+hal::Define dot_define(const hal::DeviceInfo& target) {
+  constexpr int kNone = 0, kByApi = 1, kByPtx = 2;
+  if (!target.has("i8-dot")) return define("DOT", kNone);
+  const bool ptx = target.backend == "opencl" && target.vendor.find("NVIDIA") != std::string::npos;
+  return define("DOT", ptx ? kByPtx : kByApi);
+}
+
 hal::Binding whole_words(hal::Binding binding) {
   binding.bytes = hal::round_up(binding.bytes, 4);
   return binding;

@@ -52,6 +52,9 @@ bool has_rolled_sums(const std::map<std::string, std::int64_t>& params, const ha
 std::uint32_t elementwise_width(const hal::DeviceInfo& target);
 std::uint32_t row_width(const hal::DeviceInfo& target);
 
+// DOT of dot4.inc: whether the device adds products of four bytes by one instruction, and by which words.
+hal::Define dot_define(const hal::DeviceInfo& target);
+
 // How the items of a FOR_EACH kernel are distributed.
 struct Distribution {
   std::uint32_t width;  // invocations per workgroup
@@ -93,6 +96,8 @@ kernels::Variant simt_variant(std::string about, decltype(kernels::Variant::fit)
 
 // The bindings of the kernels of int8_matmul: a, its scales, b, its scales, the bias (or b's scales again), c.
 std::vector<hal::Binding> int8_matmul_bindings(const kernels::EncodeArgs& args);
+// The numbers of rows of k that one load takes; 0 = rows do not consist of words.
+std::int64_t int8_load_numbers(std::int64_t k);
 
 // Sums (rows, n) of f32 by column in one pass, which is made for some hundred rows. Fits GPUs, and n of a multiple of 4.
 bool column_sum_one_pass_fits(const hal::DeviceInfo& target, std::int64_t n);

@@ -6,26 +6,17 @@
 #include "matmul_bindings.inc"
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) \
   MORE_CONSTANTS(X)
-#define PATCH_ROWS 8
-#define PATCH_LANES MATRIX_N
 #include "matmul_epilogue.inc"
 #include "dpas.inc"
 #include "dpas_tile.inc"
 #include "eight.inc"
-#include "store_patch.inc"
+#include "dpas_finish.inc"
 #include "tile_order.inc"
 
-#define OWN_M (MATRICES_M * 8)
-#define OWN_N (MATRICES_N * MATRIX_N)
-#define BM (SUBGROUPS_M * OWN_M)
-#define BN (SUBGROUPS_N * OWN_N)
 #define PAIRED_A TRANS_A
 #define PAIRED_B (1 - TRANS_B)
 #define WORDS_A (BM / 8 * BAND_A(BK))
 #define WORDS_B (BN / MATRIX_N * BAND_B(BK))
-// At the end eight rows of each subgroup's sums stand in the tiles' place.
-#define PATCH_ROW (OWN_N + 8)
-#define PATCH_WORDS (SUBGROUPS_M * SUBGROUPS_N * 8 * PATCH_ROW)
 #define TILE_WORDS (2 * (WORDS_A + WORDS_B))
 #define SHARED(X) X(uint4, tiles, (TILE_WORDS > PATCH_WORDS ? TILE_WORDS : PATCH_WORDS) / 4) DPAS_SHARED(X)
 
@@ -88,29 +79,8 @@
     own[1] = (uint4)(low.z, high.z, low.w, high.w);                                                                    \
   }
 #else
-#define PUT_B(tile, next, e, item)                                                                                        \
-  {                                                                                                                    \
-    __local uint *own = (tile) + ROW_OF(item, BK) / MATRIX_N * BAND_B(BK) + CHUNK_OF(item, BK) * 4 * MATRIX_N + ROW_OF(item, BK) % MATRIX_N; \
-    own[0] = next[e].x;                                                                                                \
-    own[MATRIX_N] = next[e].y;                                                                                         \
-    own[2 * MATRIX_N] = next[e].z;                                                                                     \
-    own[3 * MATRIX_N] = next[e].w;                                                                                     \
-  }
+#define PUT_B(tile, next, e, item) PUT_ROW_OF_B(tile, item, next[e], BK)
 #endif
-// Not a loop, which Debian 12's compiler does not unroll: it would keep all sums in memory.
-#define FINISH_ROWS(i)                                                              \
-  {                                                                                 \
-    UNROLL for (int j = 0; j < MATRICES_N; ++j) {                                   \
-      const float8 sum = sums[(i) * MATRICES_N + j];                                \
-      PUT_ROW(0, s0) PUT_ROW(1, s1) PUT_ROW(2, s2) PUT_ROW(3, s3)                   \
-      PUT_ROW(4, s4) PUT_ROW(5, s5) PUT_ROW(6, s6) PUT_ROW(7, s7)                   \
-    }                                                                               \
-    SUBGROUP_FENCE();                                                               \
-    STORE_PATCH(patch, PATCH_ROW, OWN_N, m0 + m_own + 8 * (i), n0 + n_own)          \
-    SUBGROUP_FENCE();                                                               \
-  }
-#define PUT_ROW(row, component) patch[(row) * PATCH_ROW + j * MATRIX_N + lane] = sum.component;
-
 KERNEL_BEGIN
   OWN_TILE(BM, BN)
   const int lane = LANE, subgroup = OWN_SUBGROUP;
@@ -150,14 +120,5 @@ KERNEL_BEGIN
     PUT(stage)
     BARRIER();
   }
-  // Neighbours in C are neighbouring lanes' work: whole lines are written.
-  __local float *patch = (__local float *)tiles + subgroup * 8 * PATCH_ROW;
-  FINISH_ROWS(0)
-#if MATRICES_M > 1
-  FINISH_ROWS(1)
-#endif
-#if MATRICES_M > 2
-  FINISH_ROWS(2)
-  FINISH_ROWS(3)
-#endif
+  FINISH_SUMS()
 KERNEL_END

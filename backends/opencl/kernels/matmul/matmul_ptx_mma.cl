@@ -5,9 +5,7 @@
 // WIDE_A, WIDE_B: rows in device memory are multiples of eight elements. WHOLE_STEPS: K is a multiple of BK.
 //
 // A tile lies as its matrix does in device memory, in chunks of eight neighbours, which is also what a lane loads and stores and
-// what a row of the unit's 8 x 8 matrices is; those that do not run along K are transposed as they are loaded. PLACE exchanges
-// the chunks of a row so that eight lanes use every bank once, both where they write neighbours and where they read the same
-// chunk of eight rows.
+// what a row of the unit's 8 x 8 matrices is; those that do not run along K are transposed as they are loaded.
 #include "matmul_bindings.inc"
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) \
   MORE_CONSTANTS(X)
@@ -15,6 +13,7 @@
 #include "eight.inc"
 #include "k_steps.inc"
 #include "mma.inc"
+#include "mma_tile.inc"
 #include "store_patch.inc"
 #include "tile_order.inc"
 
@@ -30,16 +29,11 @@
 #define TILE_CHUNKS (STAGES * (CHUNKS_A + CHUNKS_B))
 #define SHARED(X) X(uint4, tiles, (TILE_CHUNKS > PATCH_CHUNKS ? TILE_CHUNKS : PATCH_CHUNKS)) MMA_SHARED(X)
 
-// The number of chunks in a row of a tile of `rows` rows or columns, and the place of one. Those of rows eight further are as
-// many chunks further.
+// The number of chunks in a row of a tile of `rows` rows or columns.
 #define WIDTH(along_k, rows) ((along_k) ? BK / 8 : (rows) / 8)
-#define PLACE(row, chunk, width) \
-  ((row) * (width) + ((chunk) ^ ((width) >= 8 ? (row) & 7 : (row) / (8 / (width)) & ((width) - 1))))
 
 // What this invocation carries of a tile's `rows` from `first` on: from device memory, and into the tile. Rows and columns beyond
 // the end are others again, whose sums are not written; steps beyond it are 0.
-#define ITEMS(size) (((size) + WG_X - 1) / WG_X)
-#define EACH(e, size) UNROLL for (int e = 0; e < ITEMS(size); ++e) if ((size) % WG_X == 0 || LOCAL_ID(0) + e * WG_X < (size))
 #define FETCH_TILE(next, from, along_k, wide, rows, first, end, k_at, stride)                                              \
   EACH(e, (rows) * BK / 8) {                                                                                           \
     const int row = LOCAL_ID(0) / WIDTH(along_k, rows) + e * (WG_X / WIDTH(along_k, rows));                            \

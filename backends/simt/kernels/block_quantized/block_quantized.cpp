@@ -133,7 +133,7 @@ void encode_few_rows(const EncodeArgs& args) {
   }
   launch(args, {.kernel = "block_few_rows",
                 .defines = {format_define(args.call), define("INT8", d.int8), define("ROWS", d.m),
-                            define("COLUMNS", kColumns), define("DOT", args.device.info().has("i8-dot"))},
+                            define("COLUMNS", kColumns), dot_define(args.device.info())},
                 .width = static_cast<std::uint32_t>(kWidth),
                 .groups = matmul_groups({ceil_div(d.n, kColumns), 1, 1}),
                 .bindings = bindings,

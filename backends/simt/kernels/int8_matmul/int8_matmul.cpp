@@ -31,9 +31,6 @@ Tile tile_for(const Int8MatmulDims& d, const hal::DeviceInfo& target) {
              : Tile{64, 64, 4, 4, 16};
 }
 
-// The numbers that one load takes; 0 = rows do not consist of words.
-std::int64_t load_numbers(std::int64_t k) { return k % 16 == 0 ? 16 : k % 4 == 0 ? 4 : 0; }
-
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const Int8MatmulDims d = kernels::int8_matmul_dims(call);
   const Tile tile = tile_for(d, target);
@@ -60,17 +57,25 @@ void encode(const EncodeArgs& args) {
   const hal::DeviceInfo& device = args.device.info();
   const Tile tile = tile_for(d, device);
   const bool prefetch = !device.is_cpu || args.choice.params.count("prefetch") > 0;
-  launch(
-      args,
-      {.kernel = "int8_matmul",
-       .defines = {define("BM", tile.bm), define("BN", tile.bn), define("BK", tile.depth),
-                   define("TM", tile.tm), define("TN", tile.tn), define("LOAD_NUMBERS", load_numbers(d.k)),
-                   define("WHOLE_STEPS", d.k % (4 * tile.depth) == 0), define("PREFETCH", prefetch),
-                   define("DOT", device.has("i8-dot"))},
-       .width = static_cast<std::uint32_t>(tile.workgroup()),
-       .groups = matmul_groups(tile.groups(d)),
-       .bindings = int8_matmul_bindings(args),
-       .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k), hal::word(std::int64_t{d.bias >= 0})}});
+  std::vector<hal::Define> defines{define("BM", tile.bm),
+                                   define("BN", tile.bn),
+                                   define("BK", tile.depth),
+                                   define("TM", tile.tm),
+                                   define("TN", tile.tn),
+                                   define("LOAD_NUMBERS", int8_load_numbers(d.k)),
+                                   define("WHOLE_STEPS", d.k % (4 * tile.depth) == 0),
+                                   define("PREFETCH", prefetch),
+                                   dot_define(device)};
+  // Beside the sums, Intel's smaller register file has no room for what is on its way.
+  if (device.backend == "opencl" && has_narrow_subgroups(device))
+    defines.push_back(define("MOST_REGISTERS", 1));
+  launch(args, {.kernel = "int8_matmul",
+                .defines = std::move(defines),
+                .width = static_cast<std::uint32_t>(tile.workgroup()),
+                .groups = matmul_groups(tile.groups(d)),
+                .bindings = int8_matmul_bindings(args),
+                .constants = {hal::word(d.m), hal::word(d.n), hal::word(d.k),
+                              hal::word(std::int64_t{d.bias >= 0})}});
 }
 
 Fit fit_quantize(const CallView& call, const hal::DeviceInfo& target) {
@@ -108,6 +113,8 @@ void encode_dequantize(const EncodeArgs& args) {
 }
 
 }  // namespace
+
+std::int64_t int8_load_numbers(std::int64_t k) { return k % 16 == 0 ? 16 : k % 4 == 0 ? 4 : 0; }
 
 std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
   const bool bias = kernels::int8_matmul_dims(args.call).bias >= 0;
