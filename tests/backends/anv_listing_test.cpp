@@ -97,6 +97,25 @@ TEST(AnvListing, ALoopIsCounted) {
   EXPECT_EQ(anv::inspect_loops(kTile, bmg())[1].multiply_cycles, 2);
 }
 
+TEST(AnvListing, ALoopIsNotCountedByTheCounterOfOneInside) {
+  std::string nested = with(
+      kTile, "LABEL2:\n", "mov(8)          g31<1>D         0D              { align1 WE_all 1Q };\nLABEL2:\n");
+  nested = with(
+      nested,
+      "mov(8)          g30<1>D         0D                              { align1 WE_all 1Q };\n\nLABEL1:\n",
+      "mov(8)          g31<1>D         0D              { align1 WE_all 1Q };\n\nLABEL4:\n"
+      "mov(8)          g30<1>D         0D              { align1 WE_all 1Q };\n\nLABEL1:\n");
+  nested = with(nested, "while(8)        JIP:  LABEL1                                    { align1 1Q };\n",
+                "while(8)        JIP:  LABEL1            { align1 1Q };\n"
+                "add(8)          g31<1>D         g31<8,8,1>D     32D             { align1 WE_all 1Q };\n"
+                "cmp.ge.f0.0(8)  null<1>D        g31<8,8,1>D     64D             { align1 1Q I@1 };\n"
+                "(-f0.0) while(8) JIP:  LABEL4           { align1 1Q };\n");
+  const auto loops = anv::inspect_loops(nested, dg2());
+  ASSERT_EQ(loops.size(), 3u);
+  EXPECT_FALSE(main_of(loops).guessed);
+  EXPECT_EQ(main_of(loops).multiply_cycles, 2 * 4 * 3);
+}
+
 TEST(AnvListing, OnlyIntegersCount) {
   for (const char* limit : {"0x00000004UD", "4W"})
     EXPECT_FALSE(

@@ -59,9 +59,10 @@ std::optional<std::int64_t> first_value(const std::vector<Block>& blocks, const 
   return std::nullopt;
 }
 
-std::optional<std::int64_t> step_of(const std::vector<Block>& blocks, const Loop& loop,
+// `own`: the loop's blocks that are of no loop inside, whose counters are theirs.
+std::optional<std::int64_t> step_of(const std::vector<Block>& blocks, const std::set<std::size_t>& own,
                                     const std::string& counter, const InductionReader& reads) {
-  for (std::size_t i : loop.blocks)
+  for (std::size_t i : own)
     for (const Instruction& one : blocks[i].code)
       if (const Induction found = reads(one);
           found.what == Induction::What::step && found.counter == counter && found.value != 0)
@@ -70,9 +71,9 @@ std::optional<std::int64_t> step_of(const std::vector<Block>& blocks, const Loop
 }
 
 // The counter that this register is ahead of.
-std::optional<Induction> behind(const std::vector<Block>& blocks, const Loop& loop, const std::string& other,
-                                const InductionReader& reads) {
-  for (std::size_t i : loop.blocks)
+std::optional<Induction> behind(const std::vector<Block>& blocks, const std::set<std::size_t>& own,
+                                const std::string& other, const InductionReader& reads) {
+  for (std::size_t i : own)
     for (const Instruction& one : blocks[i].code)
       if (Induction found = reads(one); found.what == Induction::What::ahead && found.other == other)
         return found;
@@ -80,18 +81,18 @@ std::optional<Induction> behind(const std::vector<Block>& blocks, const Loop& lo
 }
 
 std::optional<std::int64_t> trip_count_of(const std::vector<Block>& blocks, const Loop& loop,
-                                          const InductionReader& reads) {
-  for (std::size_t i : loop.blocks)
+                                          const std::set<std::size_t>& own, const InductionReader& reads) {
+  for (std::size_t i : own)
     for (const Instruction& one : blocks[i].code) {
       Induction limit = reads(one);
       if (limit.what != Induction::What::compare) continue;
-      auto step = step_of(blocks, loop, limit.counter, reads);
+      auto step = step_of(blocks, own, limit.counter, reads);
       std::int64_t before = 0;
       if (!step)
-        if (const auto counter = behind(blocks, loop, limit.counter, reads)) {
+        if (const auto counter = behind(blocks, own, limit.counter, reads)) {
           limit.counter = counter->counter;
           limit.value -= counter->value;
-          step = step_of(blocks, loop, limit.counter, reads);
+          step = step_of(blocks, own, limit.counter, reads);
           before = 1;
         }
       if (!step) continue;
@@ -144,12 +145,15 @@ std::vector<Loop> find_loops(const std::vector<Block>& blocks, const InductionRe
   std::vector<Loop> loops;
   for (auto& [header, body] : bodies) loops.push_back({header, std::move(body), 0, true, {}});
   for (Loop& loop : loops) {
+    std::set<std::size_t> own = loop.blocks;
     for (const Loop& other : loops) {
       if (&other == &loop) continue;
       if (other.blocks.count(loop.header)) ++loop.depth;
-      if (loop.blocks.count(other.header)) loop.innermost = false;
+      if (!loop.blocks.count(other.header)) continue;
+      loop.innermost = false;
+      for (std::size_t i : other.blocks) own.erase(i);
     }
-    loop.trip_count = trip_count_of(blocks, loop, reads);
+    loop.trip_count = trip_count_of(blocks, loop, own, reads);
   }
   return loops;
 }

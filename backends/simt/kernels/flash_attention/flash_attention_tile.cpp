@@ -1,6 +1,7 @@
 // Attention for GPUs: rows are spread over invocations, which hold tiles of scores and of sums in registers.
 #include <algorithm>
 #include <map>
+#include <span>
 #include <string>
 #include <utility>
 
@@ -22,8 +23,11 @@ struct Tile {
 
   std::int64_t own() const { return workgroup / spread * rows; }
   std::int64_t streamed() const { return spread * columns; }
+  std::int64_t chunk_or_any = 0;  // 0: as chunk() says
+
   // Vectors of four features per chunk of a product: few enough for workgroup memory, and of as little padding as possible.
-  static std::int64_t chunk(const AttentionDims& d) {
+  std::int64_t chunk(const AttentionDims& d) const {
+    if (chunk_or_any > 0) return chunk_or_any;
     const std::int64_t vectors = ceil_div(std::max(d.d, d.dv), 4);
     std::int64_t best = std::min<std::int64_t>(vectors, 10);
     for (std::int64_t chunk = best - 1; chunk >= 5; --chunk)
@@ -33,20 +37,29 @@ struct Tile {
   // Streamed rows whose features are in workgroup memory at a time.
   std::int64_t part(std::int64_t width) const {
     std::int64_t part = streamed();
-    while (part > 4 && part * ceil_div(width, 4) > 640) part /= 2;
+    while (part > 4 && (streamed() % part != 0 || part * ceil_div(width, 4) > 640)) part -= 4;
     return part;
   }
-  std::int64_t shared_bytes(const AttentionDims& d) const {
+  // `apart`: weights have their own place.
+  std::int64_t shared_bytes(const AttentionDims& d, bool apart) const {
     const std::int64_t scores = own() * chunk(d) + streamed() * (chunk(d) | 1);
     const std::int64_t parts = std::max(part(d.d) * ceil_div(d.d, 4), part(d.dv) * ceil_div(d.dv, 4));
+    const std::int64_t weights = own() * streamed() / 4;
     const std::int64_t segments = d.q_segments >= 0 ? 4 * std::max(own(), streamed()) : 0;
-    return 16 * (std::max(scores, own() * streamed() / 4 + parts) + workgroup * rows / 4) + segments;
+    return 16 * (apart ? std::max(scores, parts) + weights
+                       : std::max(scores, weights + parts) + workgroup * rows / 4) +
+           segments;
   }
   std::map<std::string, std::int64_t> params() const {
-    return {{"workgroup", workgroup}, {"rows", rows}, {"columns", columns}, {"spread", spread}};
+    std::map<std::string, std::int64_t> all{
+        {"workgroup", workgroup}, {"rows", rows}, {"columns", columns}, {"spread", spread}};
+    if (chunk_or_any > 0) all["chunk"] = chunk_or_any;
+    return all;
   }
   static Tile of(const std::map<std::string, std::int64_t>& p) {
-    return {p.at("workgroup"), p.at("rows"), p.at("columns"), p.at("spread")};
+    const auto chunk = p.find("chunk");
+    return {p.at("workgroup"), p.at("rows"), p.at("columns"), p.at("spread"),
+            chunk == p.end() ? 0 : chunk->second};
   }
 };
 
@@ -63,37 +76,59 @@ double tile_iterations(const AttentionDims& d, const Tile& tile, bool backward) 
          static_cast<double>(d.q_segments >= 0 ? tile.own() : 0);
 }
 
+// Tiles of ROLLED (attention_tile.inc) for heads of up to so many vectors: what ANV's compiler keeps in 128 registers and
+// multiplies most with. Forward an invocation may have two vectors of sums per row, backward one. What is on its way takes
+// few registers where workgroups are large, and its loads stay before the products where all invocations have as many.
+struct RolledTile {
+  std::int64_t vectors;
+  Tile tile;
+};
+constexpr RolledTile kRolledForward[] = {
+    {8, {256, 4, 4, 8, 4}},   {12, {384, 4, 4, 12, 4}}, {16, {256, 4, 4, 8, 4}},  {20, {400, 4, 4, 20, 10}},
+    {24, {384, 4, 4, 12, 6}}, {28, {448, 4, 4, 28, 7}}, {32, {512, 4, 4, 16, 8}}, {64, {512, 4, 4, 32, 8}}};
+constexpr RolledTile kRolledBackward[] = {{8, {256, 4, 4, 8, 8}},   {16, {256, 4, 4, 16, 8}},
+                                          {20, {400, 4, 4, 20, 5}}, {24, {384, 4, 4, 24, 4}},
+                                          {32, {512, 4, 4, 32, 4}}, {64, {512, 4, 4, 64, 2}}};
+
+Tile rolled_tile(const AttentionDims& d, const hal::DeviceInfo& target, bool backward) {
+  const std::int64_t vectors = ceil_div(std::max(d.d, d.dv), 4);
+  const auto all = backward ? std::span<const RolledTile>(kRolledBackward) : kRolledForward;
+  const auto found =
+      std::find_if(all.begin(), all.end() - 1, [&](const RolledTile& row) { return vectors <= row.vectors; });
+  Tile tile = found->tile;
+  while (tile.workgroup > tile.spread && (tile.workgroup > max_invocations(target) ||
+                                          tile.shared_bytes(d, backward) > workgroup_bytes(target)))
+    tile.workgroup = tile.workgroup / 2 / tile.spread * tile.spread;
+  return tile;
+}
+
 // Registers hold rows x (columns + 4 x vectors) numbers, so that wide heads are spread over more invocations. The compilers of
 // OpenCL drivers have room for four vectors per row, and Intel's, whose subgroups are narrow, for two; more invocations then
 // share as many rows. A smaller workgroup takes less of its memory.
 Tile tile_for(const AttentionDims& d, const hal::DeviceInfo& target, bool backward) {
+  if (needs_rolled_sums(target)) return rolled_tile(d, target, backward);
   std::int64_t spread = std::max(d.d, d.dv) <= 96 ? 8 : 16;
   const auto sums = [&](std::int64_t width) { return ceil_div(ceil_div(width, 4), spread); };
   const bool narrow = has_narrow_subgroups(target);
-  if (needs_rolled_sums(target))
-    while ((backward ? sums(d.d) + sums(d.dv) : 2 * sums(d.dv)) > 2) spread *= 2;
   if (target.backend == "opencl" && backward)
     while (sums(d.d) + sums(d.dv) > (narrow ? 2 : 4)) spread *= 2;
   if (target.backend == "opencl" && narrow)
     while (sums(d.dv) > 3) spread *= 2;
   Tile tile{};
-  const std::int64_t least =
-      needs_rolled_sums(target) || (target.backend == "opencl" && backward && narrow) ? 256 : 128;
+  const std::int64_t least = target.backend == "opencl" && backward && narrow ? 256 : 128;
   for (std::int64_t workgroup = std::max<std::int64_t>(least, 8 * spread);
        workgroup >= 16 && workgroup >= spread; workgroup /= 2) {
     tile = {workgroup, 4, 4, spread};
-    if (workgroup <= max_invocations(target) && tile.shared_bytes(d) <= workgroup_bytes(target)) break;
+    if (workgroup <= max_invocations(target) && tile.shared_bytes(d, false) <= workgroup_bytes(target)) break;
   }
   return tile;
 }
 
 template <bool kBackward>
-Fit fit_tiles(const CallView& call, const hal::DeviceInfo& target) {
-  if (const std::string reason = unsupported_attention(call); !reason.empty()) return Fit::no(reason);
-  const AttentionDims d = attention_dims(call);
-  const Tile tile = tile_for(d, target, kBackward);
-  if (tile.workgroup > max_invocations(target) || tile.shared_bytes(d) > workgroup_bytes(target))
-    return Fit::no("the smallest tile needs " + std::to_string(tile.shared_bytes(d)) +
+Fit fit_tile(const AttentionDims& d, const hal::DeviceInfo& target, const Tile& tile, bool rolled) {
+  const std::int64_t bytes = tile.shared_bytes(d, kBackward && rolled);
+  if (tile.workgroup > max_invocations(target) || bytes > workgroup_bytes(target))
+    return Fit::no("the smallest tile needs " + std::to_string(bytes) +
                    " bytes of workgroup memory and workgroups of " + std::to_string(tile.workgroup) +
                    "; the device has " + std::to_string(workgroup_bytes(target)) + " and " +
                    std::to_string(max_invocations(target)));
@@ -104,6 +139,13 @@ Fit fit_tiles(const CallView& call, const hal::DeviceInfo& target) {
       kBackward ? grad_workspace(d, has_extras(d), tile.own()) : extras_bytes(d, tile.own());
   if (const std::string reason = unsupported_workspace(workspace); !reason.empty()) return Fit::no(reason);
   return Fit::yes(tile.params(), workspace);
+}
+
+template <bool kBackward>
+Fit fit_tiles(const CallView& call, const hal::DeviceInfo& target) {
+  if (const std::string reason = unsupported_attention(call); !reason.empty()) return Fit::no(reason);
+  const AttentionDims d = attention_dims(call);
+  return fit_tile<kBackward>(d, target, tile_for(d, target, kBackward), needs_rolled_sums(target));
 }
 
 // A kernel over own rows of `heads` heads, `length` rows each.
@@ -183,10 +225,17 @@ Fit fit_either(const CallView& call, const hal::DeviceInfo& target) {
                                 : fit_tiles<kPass == Pass::backward>(call, target);
 }
 
-// OpenCL's drivers take either.
+// OpenCL's drivers take either. What Vulkan's on the CPU do only where it is asked for, so that tests run it, is what ANV gets.
 template <Pass kPass>
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
   std::vector<Fit> all;
+  if (target.backend == "vulkan" && target.is_cpu && unsupported_attention(call).empty()) {
+    constexpr bool kBackward = kPass == Pass::backward;
+    const AttentionDims d = attention_dims(call);
+    Fit fit = fit_tile<kBackward>(d, target, rolled_tile(d, target, kBackward), true);
+    fit.params["rolled"] = 1;
+    if (fit.ok) all.push_back(std::move(fit));
+  }
   if (target.backend != "opencl") return all;
   for (Fit fit :
        {flash_attention_staged(kPass).fit(call, target), fit_tiles<kPass == Pass::backward>(call, target)})

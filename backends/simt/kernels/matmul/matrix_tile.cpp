@@ -17,10 +17,11 @@ constexpr Block kBlocks[] = {{256, 128, 4, 2, 32}, {128, 256, 2, 4, 32}, {128, 1
                              {16, 64, 1, 2, 32},   {16, 32, 1, 1, 32},   {16, 16, 1, 1, 16}};
 // For subgroups of 8 or 16 whose matrices are as wide: eight matrices of sums each, two or four rows of them, since each is loaded
 // in more pieces than one of a column.
-constexpr Block kNarrowBlocks[] = {
-    {128, 128, 8, 2, 16}, {128, 128, 8, 4, 16}, {64, 128, 4, 2, 16}, {64, 128, 4, 4, 16}, {128, 64, 8, 1, 16},
-    {128, 64, 8, 2, 16},  {64, 64, 4, 1, 16},   {64, 64, 4, 2, 16},  {32, 64, 2, 1, 16},  {32, 64, 2, 2, 16},
-    {32, 32, 2, 1, 16},   {16, 32, 1, 1, 16},   {16, 16, 1, 1, 16}};
+constexpr Block kNarrowBlocks[] = {{128, 128, 8, 2, 16},  {128, 128, 8, 4, 16}, {64, 128, 4, 2, 16},
+                                   {64, 128, 4, 4, 16},   {128, 64, 8, 1, 16},  {128, 64, 8, 2, 16},
+                                   {128, 128, 16, 2, 16}, {64, 128, 8, 2, 16},  {64, 64, 4, 1, 16},
+                                   {64, 64, 4, 2, 16},    {32, 64, 2, 1, 16},   {32, 64, 2, 2, 16},
+                                   {32, 32, 2, 1, 16},    {16, 32, 1, 1, 16},   {16, 16, 1, 1, 16}};
 // Small, since emulated matrices are compiled element by element.
 constexpr Block kHostBlocks[] = {{16, 32, 1, 2, 16}, {32, 16, 2, 1, 32}, {16, 16, 2, 2, 8}};
 

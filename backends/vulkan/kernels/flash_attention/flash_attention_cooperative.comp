@@ -29,6 +29,14 @@
 #define SHARED(X) X(uvec4, memory, (Q_AT + OWN_ROWS * STRIDE_D))
 #define OWN_Q(matrix, k) LOAD_OWN(matrix, Q_AT, DP, k);
 #endif
+#define HOLD_TILES(from)                                                                              \
+  HOLD_TILE(held_k, places_k, 0, DP, k, base_k, from, t_len, D, kv_heads * D)                         \
+  HOLD_TILE(held_v, places_v, 1, DVP, v, base_v, from, t_len, DV, kv_heads * DV)
+#define WRITE_TILES                                                                                   \
+  BARRIER();                                                                                          \
+  WRITE_TILE(held_k, 0, K_AT, DP, D)                                                                  \
+  WRITE_TURNED_TILE(held_v, V_AT, DVP)                                                                \
+  BARRIER();
 // Over the invocations that hold a row's items.
 #define OVER_ROW(x, OPERATION) \
   UNROLL for (int mesh_s = 1; mesh_s < GROUPS; mesh_s *= 2) x = OPERATION(x, subgroupShuffleXor(x, mesh_s));
@@ -57,7 +65,7 @@ KERNEL_BEGIN
     UNROLL for (int k = 0; k < DP / MATRIX_K; ++k) LOAD_OWN(own_q[k], Q_AT, DP, k);
 #endif
     MatrixSum sums[DVP / MATRIX_N];
-    UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = MatrixSum(0.0f);
+    UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = FIRST_SUM;
     // Per item, of its row: the largest logit so far, and of the sum of the probabilities what the items here add.
     float row_max[ITEMS];
     float row_sum[ITEMS];
@@ -76,20 +84,23 @@ KERNEL_BEGIN
     int tile = begin;
     SKIP_KEYS(tile, last)
     int from = IMIN(tile, t_len - 1);
-    HOLD_TILE(held_k, places_k, 0, DP, k, base_k, from, t_len, D, kv_heads * D)
-    HOLD_TILE(held_v, places_v, 1, DVP, v, base_v, from, t_len, DV, kv_heads * DV)
+    HOLD_TILES(from)
+    WRITE_AHEAD
     while (tile < last) {
-      BARRIER();
-      WRITE_TILE(held_k, 0, K_AT, DP, D)
-      WRITE_TURNED_TILE(held_v, V_AT, DVP)
-      BARRIER();
+#ifdef ROLLED
+      uvec4 held_k[HELD(0, DP)];
+      uvec4 held_v[HELD(1, DVP)];
+#else
+      WRITE_TILES
+#endif
       int next_tile = tile + BC;
       SKIP_KEYS(next_tile, last)
+#ifndef ROLLED
       // In a branch, out of which compilers do not move the loads to where they are waited for.
       if (next_tile < last) {
-        HOLD_TILE(held_k, places_k, 0, DP, k, base_k, next_tile, t_len, D, kv_heads * D)
-        HOLD_TILE(held_v, places_v, 1, DVP, v, base_v, next_tile, t_len, DV, kv_heads * DV)
+        HOLD_TILES(next_tile)
       }
+#endif
       MatrixSum products[BC / MATRIX_N];
       UNROLL for (int n = 0; n < BC / MATRIX_N; ++n) products[n] = MatrixSum(0.0f);
       ADD_SCORES(products, OWN_Q, K_AT, DP)
@@ -149,8 +160,16 @@ KERNEL_BEGIN
       UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) {
         sums[n] = MULTIPLY_ELEMENTWISE(sums[n], factors);
         ADD_WEIGHTED(sums[n], parts, V_AT, n)
+#ifdef ROLLED
+        // Behind the first of them, where registers are free again.
+        if (n == 0) {
+          int next_from = IMIN(next_tile, t_len - 1);
+          HOLD_TILES(next_from)
+        }
+#endif
       }
       tile = next_tile;
+      WRITE_AHEAD
     }
     float inverse[ITEMS];
     UNROLL for (int e = 0; e < ITEMS; ++e) {

@@ -152,10 +152,14 @@ std::vector<Tile> tiles(const CallView& call, const hal::DeviceInfo& target, boo
   if (why = unsupported_call(call, target); !why.empty()) return result;
   const AttentionDims d = attention_dims(call);
   // Emulated matrices are compiled element by element.
-  const std::vector<std::int64_t> key_choices =
-      target.is_cpu ? std::vector<std::int64_t>{16} : std::vector<std::int64_t>{32, 16, 64};
-  const std::vector<std::int64_t> subgroup_numbers =
-      target.is_cpu ? std::vector<std::int64_t>{4, 2, 8, 1} : std::vector<std::int64_t>{8, 4, 2, 1};
+  const std::vector<std::int64_t> key_choices = target.is_cpu ? std::vector<std::int64_t>{16}
+                                                : simt::needs_rolled_sums(target)
+                                                    ? std::vector<std::int64_t>{32, 16}
+                                                    : std::vector<std::int64_t>{32, 16, 64};
+  const std::vector<std::int64_t> subgroup_numbers = target.is_cpu ? std::vector<std::int64_t>{4, 2, 8, 1}
+                                                     : simt::needs_rolled_sums(target)
+                                                         ? std::vector<std::int64_t>{16, 8, 4}
+                                                         : std::vector<std::int64_t>{8, 4, 2, 1};
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype)) {
     std::vector<std::int64_t> sizes = subgroup_choices(target, shape);
     if (!all) sizes.resize(1);
@@ -192,6 +196,11 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   const AttentionDims d = attention_dims(call);
   for (const Tile& tile : tiles(call, target, kBackward, true, why))
     result.push_back(fit_tile(tile, d, kBackward));
+  // What CPU drivers do only where it is asked for, so that tests run it.
+  if (target.is_cpu && !result.empty()) {
+    result.push_back(result.front());
+    result.back().params["rolled"] = 1;
+  }
   return result;
 }
 
@@ -230,6 +239,10 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, Kernel ke
   if (!forward) {
     command.defines.push_back(simt::define("COMPUTE_DKV", kernel == Kernel::dkv));
     command.defines.push_back(simt::define("WIDE_ROWS", d.s % 4 == 0));
+  }
+  if (simt::has_rolled_sums(args.choice.params, args.device.info())) {
+    command.defines.push_back({"ROLLED", "1"});
+    command.aliased = forward ? 0b111u : 0b1111u;  // as in matmul_gpu_tile
   }
   const std::int64_t blocks = ceil_div(length, tile.rows());
   command.groups = simt::grid(d.b * heads * blocks, 1);

@@ -60,6 +60,20 @@
 #define ALL_SHOWN ALL_KEYS_SHOWN
 #endif
 
+#if COMPUTE_DKV
+#define WRITE_MORE            \
+  WRITE_TURNED_TILE(held_y, Y_TURNED_AT, DVP) \
+  WRITE_SCALARS
+#else
+#define WRITE_MORE
+#endif
+#define WRITE_TILES                                                                                   \
+  BARRIER();                                                                                          \
+  WRITE_TILE(held_x, 1, X_AT, DP, D)                                                                  \
+  WRITE_TILE(held_y, COMPUTE_DKV, Y_AT, DVP, DV)                                                      \
+  WRITE_TURNED_TILE(held_x, X_TURNED_AT, DP)                                                          \
+  WRITE_MORE                                                                                          \
+  BARRIER();
 // lse and delta of a tile's queries, which begin at a multiple of four. All invocations load what the first ones write: a branch
 // around the loads would wait for them.
 #define WIDE_SCALARS (WIDE_ROWS && LANES_OF_SUBGROUP >= BC / 4)
@@ -139,10 +153,13 @@ KERNEL_BEGIN
     LOAD_Y(OWN_Y_AT)
 #endif
     MatrixSum sums_x[DP / MATRIX_N];
-    UNROLL for (int n = 0; n < DP / MATRIX_N; ++n) sums_x[n] = MatrixSum(0.0f);
+    UNROLL for (int n = 0; n < DP / MATRIX_N; ++n) sums_x[n] = FIRST_SUM;
 #if COMPUTE_DKV
     MatrixSum sums_v[DVP / MATRIX_N];
-    UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums_v[n] = MatrixSum(0.0f);
+    UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums_v[n] = FIRST_SUM;
+#endif
+#if defined(ROLLED) && !MATRIX_BF16
+    uint sums_exponent = 10u;
 #endif
     // Per item, of its row.
     int segment[ITEMS];
@@ -154,7 +171,13 @@ KERNEL_BEGIN
     DECLARE_PLACES(places_y, COMPUTE_DKV, DVP, DV, STREAMED_HEADS * DV)
     uvec4 held_x[HELD(1, DP)];
     uvec4 held_y[HELD(COMPUTE_DKV, DVP)];
+#if defined(ROLLED) && !COMPUTE_DKV
+    // No loop around that of the tiles, or sums are carried in pieces again.
+    int head = head_begin;
+    {
+#else
     for (int head = head_begin; head < head_end; ++head) {
+#endif
       int scalars = (batch * heads + head) * s_len;
       DECODE_HEAD
 #if COMPUTE_DKV
@@ -180,22 +203,26 @@ KERNEL_BEGIN
       SKIP_TILES(tile)
       int from = IMIN(tile, (streamed_length - 1) / 4 * 4);
       HOLD_TILES(from)
+      WRITE_AHEAD
       while (tile < last) {
-        BARRIER();
-        WRITE_TILE(held_x, 1, X_AT, DP, D)
-        WRITE_TILE(held_y, COMPUTE_DKV, Y_AT, DVP, DV)
-        WRITE_TURNED_TILE(held_x, X_TURNED_AT, DP)
+#ifdef ROLLED
+        uvec4 held_x[HELD(1, DP)];
+        uvec4 held_y[HELD(COMPUTE_DKV, DVP)];
 #if COMPUTE_DKV
-        WRITE_TURNED_TILE(held_y, Y_TURNED_AT, DVP)
-        WRITE_SCALARS
+        uvec4 held_lse;
+        uvec4 held_delta;
 #endif
-        BARRIER();
+#else
+        WRITE_TILES
+#endif
         int next_tile = tile + BC;
         SKIP_TILES(next_tile)
+#ifndef ROLLED
         // In a branch, out of which compilers do not move the loads to where they are waited for.
         if (next_tile < last) {
           HOLD_TILES(next_tile)
         }
+#endif
         MatrixSum products[BC / MATRIX_N];
         MatrixSum dproducts[BC / MATRIX_N];
         UNROLL for (int n = 0; n < BC / MATRIX_N; ++n) {
@@ -270,6 +297,12 @@ KERNEL_BEGIN
         float largest = 0.0f;
         UNROLL for (int e = 0; e < ITEMS * 8; ++e) largest = max(largest, abs(ds[e]));
         uint exponent = clamp((floatBitsToUint(subgroupMax(largest)) >> 23) & 255u, 10u, 253u);
+#ifdef ROLLED
+        // That of the largest number so far, to which the sums are scaled: what the loop carries must be the sum of a product (FIRST_SUM).
+        exponent = max(exponent, sums_exponent);
+        float rescale = uintBitsToFloat((127u - min(exponent - sums_exponent, 126u)) << 23);
+        sums_exponent = exponent;
+#endif
         scale_up = uintBitsToFloat((263u - exponent) << 23);
         float scale_down = uintBitsToFloat((exponent - 9u) << 23);
 #endif
@@ -280,17 +313,33 @@ KERNEL_BEGIN
         UNROLL for (int n = 0; n < DP / MATRIX_N; ++n) {
 #if MATRIX_BF16
           ADD_WEIGHTED(sums_x[n], parts, X_TURNED_AT, n)
+#elif defined(ROLLED)
+          sums_x[n] = sums_x[n] * rescale;
+          ADD_WEIGHTED(sums_x[n], parts, X_TURNED_AT, n)
 #else
           MatrixSum product = MatrixSum(0.0f);
           ADD_WEIGHTED(product, parts, X_TURNED_AT, n)
           sums_x[n] += product * scale_down;
 #endif
+#ifdef ROLLED
+          // Behind the first of them, where registers are free again.
+          if (n == 0) {
+            int next_from = IMIN(next_tile, (streamed_length - 1) / 4 * 4);
+            HOLD_TILES(next_from)
+          }
+#endif
         }
         tile = next_tile;
+        WRITE_AHEAD
       }
     }
+#if defined(ROLLED) && !MATRIX_BF16
+#define SUMS_SCALE uintBitsToFloat((sums_exponent - 9u) << 23)
+#else
+#define SUMS_SCALE 1.0f
+#endif
     float factor[ITEMS];
-    UNROLL for (int e = 0; e < ITEMS; ++e) factor[e] = scale;
+    UNROLL for (int e = 0; e < ITEMS; ++e) factor[e] = scale * SUMS_SCALE;
 #if COMPUTE_DKV
     WRITE_SUMS(sums_x, dk, DP, D, t_len, kv_heads, group, factor)
     UNROLL for (int e = 0; e < ITEMS; ++e) factor[e] = 1.0f / P_SCALE;

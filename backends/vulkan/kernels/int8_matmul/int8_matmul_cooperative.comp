@@ -77,6 +77,46 @@ FN uvec2 place_of(int e, int side) {
       tile[mesh_place.x * STRIDE + mesh_place.y] =                                              \
           WHOLE_STEPS != 0 || (k_at) + mesh_place.y * NUMBERS < k ? next[e] : Word(0u);         \
   }
+#define WRITE_TILES(k_at)                                                                       \
+  BARRIER();                                                                                    \
+  WRITE_TILE(next_a, tile_a, BM, k_at)                                                          \
+  WRITE_TILE(next_b, tile_b, BN, k_at)                                                          \
+  BARRIER();
+
+// Its elements are finished in an unrolled loop, or compilers leave the loops around it as they are too and keep the sums in memory.
+// ROLLED: matrices are written out instead, since ANV would keep rows and scales of all elements in registers.
+#ifdef ROLLED
+#define UNROLL_ELEMENTS DONT_UNROLL
+#else
+#define UNROLL_ELEMENTS UNROLL
+#endif
+#define FINISH_MATRIX(r, s)                                                                     \
+  {                                                                                             \
+    BARRIER();                                                                                  \
+    coopMatStoreNV(sums[(r) * MATRICES_N + (s)], patches, patch_at, MATRIX_N, false);           \
+    BARRIER();                                                                                  \
+    UNROLL_ELEMENTS for (int q = 0; q < MATRIX_M * MATRIX_N; q += LANES_OF_SUBGROUP) {          \
+      int e = q + lane;                                                                         \
+      int row = m0 + m_own + (r) * MATRIX_M + e / MATRIX_N;                                     \
+      int column = n0 + n_own + (s) * MATRIX_N + e % MATRIX_N;                                  \
+      if (row < m && column < n && (MATRIX_M * MATRIX_N % LANES_OF_SUBGROUP == 0 || e < MATRIX_M * MATRIX_N)) { \
+        float value = TO_FLOAT(patches[patch_at + e]) * LOAD(a_scales, row) * LOAD(b_scales, column); \
+        if (with_bias != 0) value += LOAD(bias, column);                                        \
+        STORE(c, row * n + column, value);                                                      \
+      }                                                                                         \
+    }                                                                                           \
+  }
+#ifdef ROLLED
+#if MATRICES_M == 3 || MATRICES_M > 4 || (MATRICES_N != 1 && MATRICES_N != 2 && MATRICES_N != 4 && MATRICES_N != 8)
+#error ROLLED has 1, 2 or 4 rows of 1, 2, 4 or 8 matrices.
+#endif
+#define FINISH_EACH(r, s) FINISH_MATRIX(IMIN(r, MATRICES_M - 1), IMIN(s, MATRICES_N - 1))
+#define FINISH_ROW(r)                                                                           \
+  FINISH_EACH(r, 0)                                                                             \
+  if (MATRICES_N > 1) FINISH_EACH(r, 1)                                                         \
+  if (MATRICES_N > 2) { FINISH_EACH(r, 2) FINISH_EACH(r, 3) }                                   \
+  if (MATRICES_N > 4) { FINISH_EACH(r, 4) FINISH_EACH(r, 5) FINISH_EACH(r, 6) FINISH_EACH(r, 7) }
+#endif
 
 KERNEL_BEGIN
   int n0 = GROUP_ID(0) * BN;
@@ -90,14 +130,16 @@ KERNEL_BEGIN
   DECLARE_FIRST(first_a, BM, m0, m)
   DECLARE_FIRST(first_b, BN, n0, n)
   MatrixSum sums[MATRICES_M * MATRICES_N];
-  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = MatrixSum(0);
+  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = FIRST_SUM;
   FETCH_TILE(next_a, first_a, BM, a, m0, m, 0)
   FETCH_TILE(next_b, first_b, BN, b, n0, n, 0)
+#ifdef ROLLED
+  WRITE_TILES(0)
+#endif
   for (int k0 = 0; k0 < k; k0 += BK) {
-    BARRIER();
-    WRITE_TILE(next_a, tile_a, BM, k0)
-    WRITE_TILE(next_b, tile_b, BN, k0)
-    BARRIER();
+#ifndef ROLLED
+    WRITE_TILES(k0)
+#endif
     // Behind the last step the last one is loaded again: a branch around the loads would wait for them.
     int k_next = WHOLE_STEPS != 0 ? IMIN(k0 + BK, k - BK) : k0 + BK;
     FETCH_TILE(next_a, first_a, BM, a, m0, m, k_next)
@@ -112,6 +154,8 @@ KERNEL_BEGIN
       UNROLL for (int r = 0; r < MATRICES_M; ++r)
         sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y, sums[r * MATRICES_N + s]);
     }
+    // Within the iteration: ANV holds what one leaves to the next for all of the loop.
+    WRITE_TILES(k0 + BK)
 #else
     UNROLL for (int j = 0; j < BK; j += MATRIX_K) {
       // Keeps the loads of a step behind the products of the one before, whose registers they take.
@@ -129,22 +173,13 @@ KERNEL_BEGIN
   }
   // Which invocation holds which element is the driver's secret: each matrix goes through workgroup memory.
   int patch_at = own * MATRIX_M * MATRIX_N;
+#ifdef ROLLED
+  FINISH_ROW(0)
+  if (MATRICES_M > 1) { FINISH_ROW(1) }
+  if (MATRICES_M > 2) { FINISH_ROW(2) FINISH_ROW(3) }
+#else
   UNROLL for (int r = 0; r < MATRICES_M; ++r) {
-    UNROLL for (int s = 0; s < MATRICES_N; ++s) {
-      BARRIER();
-      coopMatStoreNV(sums[r * MATRICES_N + s], patches, patch_at, MATRIX_N, false);
-      BARRIER();
-      // Unrolled, or compilers leave the loops around it as they are too and keep the sums in memory.
-      UNROLL for (int q = 0; q < MATRIX_M * MATRIX_N; q += LANES_OF_SUBGROUP) {
-        int e = q + lane;
-        int row = m0 + m_own + r * MATRIX_M + e / MATRIX_N;
-        int column = n0 + n_own + s * MATRIX_N + e % MATRIX_N;
-        if (row < m && column < n && (MATRIX_M * MATRIX_N % LANES_OF_SUBGROUP == 0 || e < MATRIX_M * MATRIX_N)) {
-          float value = TO_FLOAT(patches[patch_at + e]) * LOAD(a_scales, row) * LOAD(b_scales, column);
-          if (with_bias != 0) value += LOAD(bias, column);
-          STORE(c, row * n + column, value);
-        }
-      }
-    }
+    UNROLL for (int s = 0; s < MATRICES_N; ++s) FINISH_MATRIX(r, s)
   }
+#endif
 KERNEL_END

@@ -209,16 +209,17 @@ KERNEL_BEGIN
   uvec4 next_a[HELD(TURN_A, BM)];
   uvec4 next_b[HELD(TURN_B, BN)];
   MatrixSum sums[MATRICES_M * MATRICES_N];
-  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = MatrixSum(0.0f);
+  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = FIRST_SUM;
   // Behind the last step the last one is loaded again: a branch around the loads would wait for them.
   int k_next = IMIN(k_first, k - (WHOLE_STEPS != 0 ? BK : 1));
   FETCH_A(k_next)
   FETCH_B(k_next)
 #ifdef ROLLED
   int turn = 0;
-  for (int k0 = k_first; k0 < k_last; k0 += BK) {
-    WRITE_TILES
-    BARRIER();
+  int k0 = k_first;
+  WRITE_TILES
+  BARRIER();
+  while (k0 < k_last) {
     FETCH_NEXT
     MatrixA x[MATRICES_M];
     UNROLL for (int i = 0; i < MATRICES_M; ++i)
@@ -229,7 +230,11 @@ KERNEL_BEGIN
       UNROLL for (int r = 0; r < MATRICES_M; ++r)
         sums[r * MATRICES_N + s] = coopMatMulAddNV(x[r], y, sums[r * MATRICES_N + s]);
     }
+    // Into the other tile, and within the iteration: ANV holds what an iteration leaves to the next for all of the loop.
     turn = TILE_A + TILE_B - turn;
+    k0 += BK;
+    WRITE_TILES
+    BARRIER();
   }
 #else
   for (int k0 = k_first; k0 < k_last; k0 += BK) {

@@ -27,6 +27,23 @@ std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d, std::int6
                   16 * strips);
 }
 
+// Words of 16 bytes that an invocation has on their way for a tile's side.
+std::int64_t words_on_their_way(const MatrixTile& tile, std::int64_t side, bool turned) {
+  const std::int64_t units =
+      turned ? tile.bk / 2 * hal::round_up(side / 8, 4) : side * (tile.bk / 8);  // operand_tile.inc
+  return hal::ceil_div(units, tile.workgroup()) * (turned ? 2 : 1);
+}
+
+// What ANV keeps of an invocation in registers: sums, what is on its way and its places, the matrices of A, once more the numbers that
+// they are put together from, and one of B.
+std::int64_t rolled_registers(const MatrixTile& tile, const MatmulDims& d) {
+  const hal::MatrixShape& shape = tile.shape;
+  return (tile.fm * tile.fn * shape.m * shape.n + (2 * tile.fm * shape.m + shape.n) * shape.k / 2) /
+             tile.lanes +
+         6 * (words_on_their_way(tile, tile.bm(), d.trans_a) +
+              words_on_their_way(tile, tile.bn(), !d.trans_b));
+}
+
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
                               std::int64_t lanes, const MatmulDims& dims) {
   const std::int64_t buffers = simt::needs_rolled_sums(target) ? 2 : 1;
@@ -40,6 +57,10 @@ std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixSh
     return !target.is_cpu && sums >= kManySums &&
            2 * (tile.bm() + tile.bn()) * tile.bk > kMaxBytes * tile.workgroup();
   });
+  // By what ANV spills: it has 128, some for addresses.
+  constexpr std::int64_t kMaxRolled = 122;
+  if (simt::needs_rolled_sums(target))
+    std::erase_if(all, [&](const MatrixTile& tile) { return rolled_registers(tile, dims) > kMaxRolled; });
   return all;
 }
 
