@@ -13,12 +13,12 @@ using kernels::Case;
 using testing::AnyOf;
 using testing::HasSubstr;
 
-struct Unit {
+struct QuantizedUnit {
   std::string op, variant;
   PretendedGpu gpu;
 };
 
-class Dequantized : public OnTensorCores, public testing::WithParamInterface<Unit> {
+class Dequantized : public OnTensorCores, public testing::WithParamInterface<QuantizedUnit> {
  protected:
   Dequantized() : OnTensorCores(GetParam().op, GetParam().variant, GetParam().gpu) {}
 
@@ -55,10 +55,10 @@ TEST_P(Dequantized, OtherCallsAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Units, Dequantized,
-                         testing::Values(Unit{"nf4_matmul", "dpas", intel_gpu(8)},
-                                         Unit{"nf4_matmul", "ptx_mma", nvidia_gpu()},
-                                         Unit{"block_quantized_matmul", "dpas", intel_gpu(16)},
-                                         Unit{"block_quantized_matmul", "ptx_mma", nvidia_gpu()}),
+                         testing::Values(QuantizedUnit{"nf4_matmul", "dpas", intel_gpu(8)},
+                                         QuantizedUnit{"nf4_matmul", "ptx_mma", nvidia_gpu()},
+                                         QuantizedUnit{"block_quantized_matmul", "dpas", intel_gpu(16)},
+                                         QuantizedUnit{"block_quantized_matmul", "ptx_mma", nvidia_gpu()}),
                          [](const auto& info) { return info.param.op + "_" + info.param.variant; });
 
 }  // namespace

@@ -20,13 +20,13 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
 
-struct Unit {
+struct GroupedUnit {
   std::string name, op, variant;
   PretendedGpu gpu;
 };
-void PrintTo(const Unit& unit, std::ostream* out) { *out << unit.name; }
-std::vector<Unit> units() {
-  std::vector<Unit> all;
+void PrintTo(const GroupedUnit& unit, std::ostream* out) { *out << unit.name; }
+std::vector<GroupedUnit> units() {
+  std::vector<GroupedUnit> all;
   for (const std::string op : {"grouped_matmul", "grouped_outer"}) {
     all.push_back({op + "_mma", op, "ptx_mma", nvidia_gpu()});
     all.push_back({op + "_wgmma", op, "ptx_wgmma", nvidia_gpu()});
@@ -53,7 +53,7 @@ std::vector<Rows> all_rows() {
           {"beside ends of tiles", {17, 63, 127, 129}, 1}};
 }
 
-class GroupedUnits : public OnTensorCores, public testing::WithParamInterface<Unit> {
+class GroupedUnits : public OnTensorCores, public testing::WithParamInterface<GroupedUnit> {
  protected:
   GroupedUnits() : OnTensorCores(GetParam().op, GetParam().variant, GetParam().gpu) {}
 

@@ -17,13 +17,13 @@ using hal::DType;
 using kernels::Case;
 using testing::HasSubstr;
 
-struct Unit {
+struct Int8Unit {
   std::string name, variant;
   PretendedGpu gpu;
 };
-void PrintTo(const Unit& unit, std::ostream* out) { *out << unit.name; }
+void PrintTo(const Int8Unit& unit, std::ostream* out) { *out << unit.name; }
 
-class Int8OnMatrixUnits : public OnTensorCores, public testing::WithParamInterface<Unit> {
+class Int8OnMatrixUnits : public OnTensorCores, public testing::WithParamInterface<Int8Unit> {
  protected:
   Int8OnMatrixUnits() : OnTensorCores("int8_matmul", GetParam().variant, GetParam().gpu) {}
 
@@ -91,9 +91,9 @@ TEST_P(Int8OnMatrixUnits, OtherDevicesAreRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Units, Int8OnMatrixUnits,
-                         testing::Values(Unit{"Nvidia", "ptx_mma", nvidia_gpu()},
-                                         Unit{"IntelOf8", "dpas", intel_gpu(8)},
-                                         Unit{"IntelOf16", "dpas", intel_gpu(16)}),
+                         testing::Values(Int8Unit{"Nvidia", "ptx_mma", nvidia_gpu()},
+                                         Int8Unit{"IntelOf8", "dpas", intel_gpu(8)},
+                                         Int8Unit{"IntelOf16", "dpas", intel_gpu(16)}),
                          [](const auto& info) { return info.param.name; });
 
 }  // namespace
