@@ -17,17 +17,8 @@
 #include "store_patch.inc"
 #include "tile_order.inc"
 
-#define WARP_M (MATRICES_M * 16)
-#define WARP_N (MATRICES_N * 8)
-#define BM (SUBGROUPS_M * WARP_M)
-#define BN (SUBGROUPS_N * WARP_N)
 #define CHUNKS_A (BM * BK / 8)
 #define CHUNKS_B (BN * BK / 8)
-// At the end 16 rows of each warp's sums stand in the tiles' place; the padding puts them into different banks.
-#define PATCH_ROW (WARP_N + 8)
-#define PATCH_CHUNKS (SUBGROUPS_M * SUBGROUPS_N * 16 * PATCH_ROW / 4)
-#define TILE_CHUNKS (STAGES * (CHUNKS_A + CHUNKS_B))
-#define SHARED(X) X(uint4, tiles, (TILE_CHUNKS > PATCH_CHUNKS ? TILE_CHUNKS : PATCH_CHUNKS)) MMA_SHARED(X)
 
 // The number of chunks in a row of a tile of `rows` rows or columns.
 #define WIDTH(along_k, rows) ((along_k) ? BK / 8 : (rows) / 8)
@@ -70,17 +61,21 @@
   }
 #define COPY_STAGE(stage, k_at)                                                                                       \
   {                                                                                                                   \
-    const uint at_tile = MMA_ADDRESS(tiles) + 16u * (uint)((stage) * (CHUNKS_A + CHUNKS_B));                          \
+    const uint at_tile = MMA_ADDRESS(tiles) + 16u * (uint)((stage) * STAGE_CHUNKS);                          \
     COPY_TILE(at_tile, from_a, chunks_a, !TRANS_A, BM, k_at)                                                          \
     COPY_TILE(at_tile + 16u * CHUNKS_A, from_b, chunks_b, TRANS_B, BN, k_at)                                          \
     NEXT_STEP()                                                                                                       \
   }
+#define FIND_STAGES()                                         \
+  FIND_CHUNKS(chunks_a, !TRANS_A, BM, m0, m, TRANS_A ? m : k)  \
+  FIND_CHUNKS(chunks_b, TRANS_B, BN, n0, n, TRANS_B ? k : n)   \
+  BEGIN_STEPS()
 #define FETCH(k_at)                                                               \
   FETCH_TILE(next_a, a, !TRANS_A, WIDE_A, BM, m0, m, k_at, TRANS_A ? m : k)            \
   FETCH_TILE(next_b, b, TRANS_B, WIDE_B, BN, n0, n, k_at, TRANS_B ? k : n)
 #define PUT(stage)                                                          \
-  PUT_TILE(tiles + (stage) * (CHUNKS_A + CHUNKS_B), next_a, !TRANS_A, BM)        \
-  PUT_TILE(tiles + (stage) * (CHUNKS_A + CHUNKS_B) + CHUNKS_A, next_b, TRANS_B, BN)
+  PUT_TILE(tiles + (stage) * STAGE_CHUNKS, next_a, !TRANS_A, BM)        \
+  PUT_TILE(tiles + (stage) * STAGE_CHUNKS + CHUNKS_A, next_b, TRANS_B, BN)
 
 // A lane names a row of one of four matrices of 8 x 8: of A the upper and lower rows for eight steps of K, then for eight more;
 // of B eight columns for both eights of K, then eight columns more. The q-th of these are for other steps of K where the tile
@@ -120,62 +115,5 @@ KERNEL_BEGIN
   uint at_a[PLACES_A], at_b[PLACES_B];
   UNROLL for (int q = 0; q < PLACES_A; ++q) at_a[q] = MMA_ADDRESS(tiles) + 16 * OWN_A(q);
   UNROLL for (int q = 0; q < PLACES_B; ++q) at_b[q] = MMA_ADDRESS(tiles) + 16 * (CHUNKS_A + OWN_B(q));
-  float sums[MATRICES_M * MATRICES_N * 4];
-  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N * 4; ++e) sums[e] = 0.0f;
-  int stage = 0;
-#if ASYNC
-  uint chunks_a[ITEMS(CHUNKS_A)], chunks_b[ITEMS(CHUNKS_B)];
-  FIND_CHUNKS(chunks_a, !TRANS_A, BM, m0, m, TRANS_A ? m : k)
-  FIND_CHUNKS(chunks_b, TRANS_B, BN, n0, n, TRANS_B ? k : n)
-  BEGIN_STEPS()
-  UNROLL for (int s = 0; s < STAGES - 1; ++s) {
-    if (k_first + s * BK < k_last) COPY_STAGE(s, k_first + s * BK)
-    COPIES_END()
-  }
-#else
-  uint4 next_a[ITEMS(CHUNKS_A)], next_b[ITEMS(CHUNKS_B)];
-  FETCH(k_first)
-  PUT(0)
-  BARRIER();
-#endif
-  for (int k0 = k_first; k0 < k_last; k0 += BK) {
-#if ASYNC
-    // Behind the barrier every invocation's copies of this tile have arrived, and nobody reads the tile before it any more, whose
-    // place the next copies take.
-    WAIT_FOR_COPIES_BUT(STAGES - 2)
-    BARRIER();
-    const int k_next = k0 + (STAGES - 1) * BK;
-    if (k_next < k_last) COPY_STAGE(stage == 0 ? STAGES - 1 : stage - 1, k_next)
-    COPIES_END()
-#else
-    // The last step fetches once more what nobody reads, which costs less than a branch in every step.
-    const int k_next = WHOLE_STEPS ? IMIN(k0 + BK, k_last - BK) : k0 + BK;
-    FETCH(k_next)
-#endif
-    const uint tile = stage * (CHUNKS_A + CHUNKS_B) * 16;
-    UNROLL for (int s = 0; s < BK / 16; ++s) {
-      uint y[MATRICES_N * 2];
-      UNROLL for (int j = 0; j < MATRICES_N / 2; ++j) LOAD_B(y + 4 * j, tiles, tile + AT_B(j, s))
-      UNROLL for (int i = 0; i < MATRICES_M; ++i) {
-        uint x[4];
-        LOAD_A(x, tiles, tile + AT_A(i, s))
-        UNROLL for (int j = 0; j < MATRICES_N; ++j)
-          MMA(sums + (i * MATRICES_N + j) * 4, x[0], x[1], x[2], x[3], y[2 * j], y[2 * j + 1])
-      }
-    }
-    stage = stage == STAGES - 1 ? 0 : stage + 1;
-#if !ASYNC
-    // Who still reads the other tiles has not passed the last barrier.
-    PUT(stage)
-    BARRIER();
-#endif
-  }
-  // Neighbours in C are neighbouring lanes' work: whole lines are written.
-  __local float *patch = (__local float *)tiles + warp * 16 * PATCH_ROW;
-  UNROLL for (int i = 0; i < MATRICES_M; ++i) {
-    BARRIER();
-    UNROLL for (int j = 0; j < MATRICES_N; ++j) PUT_PATCH(patch, PATCH_ROW, 8 * j, sums + (i * MATRICES_N + j) * 4)
-    BARRIER();
-    STORE_PATCH(patch, PATCH_ROW, WARP_N, m0 + m_own + 16 * i, n0 + n_own)
-  }
+#include "mma_loop.inc"
 KERNEL_END
