@@ -7,6 +7,7 @@
 #define CONSTANTS(X) X(0, int, m) X(1, int, n) X(2, int, k) X(3, int, flags) X(4, int, k_begin) X(5, int, k_end) \
   MORE_CONSTANTS(X)
 #include "matmul_epilogue.inc"
+#define DEPTH BK
 #include "dpas.inc"
 #include "dpas_tile.inc"
 #include "eight.inc"
@@ -15,10 +16,6 @@
 
 #define PAIRED_A TRANS_A
 #define PAIRED_B (1 - TRANS_B)
-#define WORDS_A (BM / 8 * BAND_A(BK))
-#define WORDS_B (BN / MATRIX_N * BAND_B(BK))
-#define TILE_WORDS (2 * (WORDS_A + WORDS_B))
-#define SHARED(X) X(uint4, tiles, (TILE_WORDS > PATCH_WORDS ? TILE_WORDS : PATCH_WORDS) / 4) DPAS_SHARED(X)
 
 // Rows and columns beyond the end are others again, whose sums are not written; steps beyond it are 0.
 #define FETCH_TILE(next, from, paired, quad, wide, side, first, end, k_at, stride)                                     \
@@ -89,36 +86,11 @@ KERNEL_BEGIN
   OWN_STEPS
   a += BASE_A;
   b += BASE_B;
-  float8 sums[MATRICES_M * MATRICES_N];
-  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = (float8)(0.0f);
+  SUMS sums[MATRICES_M * MATRICES_N];
+  UNROLL for (int e = 0; e < MATRICES_M * MATRICES_N; ++e) sums[e] = (SUMS)(0);
   uint4 next_a[ITEMS(PAIRED_A, BM, BK) * (1 + PAIRED_A)], next_b[ITEMS(PAIRED_B, BN, BK) * (1 + PAIRED_B)];
 #if GROUPED == 2
   const int step_last = IMAX(k_last, 1) - 1;
 #endif
-  FETCH(k_first)
-  CLEAR(k_first)
-  PUT(0)
-  BARRIER();
-  int stage = 0;
-  for (int k0 = k_first; k0 < k_last; k0 += BK) {
-    // The last step fetches once more what nobody reads, which costs less than a branch in every step.
-    const int k_next = WHOLE_STEPS ? IMIN(k0 + BK, k_last - BK) : k0 + BK;
-    const int at_a = stage * (WORDS_A + WORDS_B) + m_own / 8 * BAND_A(BK);
-    const int at_b = stage * (WORDS_A + WORDS_B) + WORDS_A + n_own / MATRIX_N * BAND_B(BK);
-    UNROLL for (int s = 0; s < BK / 16; ++s) {
-      BLOCKS_A(x, MATRICES_M);
-      BLOCKS_B(y, MATRICES_N);
-      UNROLL for (int i = 0; i < MATRICES_M; ++i) LOAD_A(x[i], tiles, at_a + i * BAND_A(BK) + s * BLOCK_A)
-      UNROLL for (int j = 0; j < MATRICES_N; ++j) LOAD_B(y[j], tiles, at_b + j * BAND_B(BK) + s * BLOCK_B)
-      if (s == 0) { FETCH(k_next) }
-      UNROLL for (int i = 0; i < MATRICES_M; ++i)
-        UNROLL for (int j = 0; j < MATRICES_N; ++j) DPAS(sums[i * MATRICES_N + j], x[i], y[j])
-    }
-    stage = 1 - stage;
-    // Who still reads the other tiles has not passed the last barrier.
-    CLEAR(k_next)
-    PUT(stage)
-    BARRIER();
-  }
-  FINISH_SUMS()
+#include "dpas_loop.inc"
 KERNEL_END
