@@ -17,7 +17,6 @@ std::vector<std::vector<OpVariants>> shared_ops();
 // Each is defined in the folder of its op.
 Variant matmul_few_rows(), matmul_gpu_tile(), matmul_gpu_tile_unsplit(), matmul_tpu_stationary(),
     matmul_trainium_psum(), matmul_naive();
-Variant int8_matmul_tiles(), quantize_rows(), dequantize_rows();
 Variant flash_attention_gpu_tile(Pass), flash_attention_tpu_splash(Pass),
     flash_attention_trainium_partition(Pass), flash_attention_lane(Pass), flash_attention_lane_bias_grad();
 
@@ -55,12 +54,9 @@ std::vector<OpVariants> variants(std::map<std::string, OwnVariants> own) {
     const auto node = own.extract(op);
     return node.empty() ? OwnVariants{} : node.mapped();
   };
-  const OwnVariants int8 = of("int8_matmul"), bias_grad = of("flash_attention_bias_grad");
+  const OwnVariants bias_grad = of("flash_attention_bias_grad");
   std::vector<OpVariants> all{
       {"matmul", matmul(of("matmul"))},
-      {"int8_matmul", join({int8.matrix_unit, {int8_matmul_tiles()}})},
-      {"quantize_rows", {quantize_rows()}},
-      {"dequantize_rows", {dequantize_rows()}},
       {"flash_attention", attention(of("flash_attention"), Pass::forward)},
       {"flash_attention_grad", attention(of("flash_attention_grad"), Pass::backward)},
       {"flash_attention_bias_grad", join({bias_grad.cpu_driver, {flash_attention_lane_bias_grad()}})}};

@@ -128,6 +128,10 @@ std::vector<std::int64_t> Rules::list(std::string_view name) const {
   return with_place(op_, [&] { return attrs_.list(name); });
 }
 
+void set_result_dtype(Attrs& attrs, std::optional<DType> dtype, DType otherwise) {
+  if (dtype && *dtype != otherwise) attrs.set("dtype", std::string(hal::to_string(*dtype)));
+}
+
 Shape leading(const Shape& shape) { return {shape.begin(), shape.end() - 1}; }
 
 std::string letters(int rank) {

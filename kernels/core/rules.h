@@ -3,6 +3,7 @@
 
 #include <initializer_list>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -54,6 +55,9 @@ class Rules {
   const Attrs& attrs_;
   std::vector<std::string> names_;
 };
+
+// Sets the attribute "dtype" of a call where it is not what the call would have without: equal calls have equal attributes.
+void set_result_dtype(Attrs& attrs, std::optional<DType> dtype, DType otherwise);
 
 // Without the last dimension.
 Shape leading(const Shape& shape);

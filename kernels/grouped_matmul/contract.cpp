@@ -108,11 +108,6 @@ Tolerance tolerance_rows(const CallView& call) {
   return sum_tolerance(static_cast<double>(call.inputs[0].dim(0)), 8);
 }
 
-// Only what differs from the default is written: equal calls have equal attributes.
-void set_dtype(Attrs& attrs, std::optional<DType> dtype, const Tensor& x) {
-  if (dtype && *dtype != x.dtype()) attrs.set("dtype", std::string(hal::to_string(*dtype)));
-}
-
 }  // namespace
 
 GroupedMatmulDims grouped_matmul_dims(const CallView& call) {
@@ -130,12 +125,12 @@ Tensor grouped_matmul(Tensor x, Tensor w, Tensor offsets, const GroupedMatmulOpt
     attrs.set("bias", true);
     inputs.push_back(options.bias);
   }
-  set_dtype(attrs, options.dtype, x);
+  set_result_dtype(attrs, options.dtype, x.dtype());
   return x.builder->call1("grouped_matmul", inputs, std::move(attrs));
 }
 Tensor grouped_outer(Tensor a, Tensor b, Tensor offsets, std::optional<DType> dtype) {
   Attrs attrs;
-  set_dtype(attrs, dtype, a);
+  set_result_dtype(attrs, dtype, a.dtype());
   return a.builder->call1("grouped_outer", {a, b, offsets}, std::move(attrs));
 }
 Tensor grouped_sum(Tensor x, Tensor offsets) { return x.builder->call1("grouped_sum", {x, offsets}); }

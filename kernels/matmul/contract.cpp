@@ -152,8 +152,7 @@ Tensor matmul(Tensor a, Tensor b, const MatmulOptions& options) {
     attrs.set("residual", true);
     inputs.push_back(options.residual);
   }
-  if (options.dtype && *options.dtype != a.dtype())
-    attrs.set("dtype", std::string(hal::to_string(*options.dtype)));
+  set_result_dtype(attrs, options.dtype, a.dtype());
   if (options.activation != Activation::none)
     attrs.set("activation", std::string(to_string(options.activation)));
   return a.builder->call1("matmul", inputs, std::move(attrs));

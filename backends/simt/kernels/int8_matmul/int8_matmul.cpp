@@ -123,20 +123,15 @@ std::vector<hal::Binding> int8_matmul_bindings(const EncodeArgs& args) {
           reads(args.inputs[bias ? 4u : 3u]), writes(args.outputs[0])};
 }
 
-kernels::Variant int8_matmul_tiles() {
-  kernels::Variant variant =
+std::vector<kernels::OpVariants> int8_matmul_ops() {
+  kernels::Variant tiles =
       simt_variant("tiles of words through workgroup memory, integer sums in registers", fit, encode);
-  variant.alternatives = alternatives;
-  return variant;
-}
-
-kernels::Variant quantize_rows() {
-  return simt_variant("a workgroup per row's scale, then four integers per invocation", fit_quantize,
-                      encode_quantize);
-}
-
-kernels::Variant dequantize_rows() {
-  return simt_variant("an element per item", fit_any_dtype, encode_dequantize);
+  tiles.alternatives = alternatives;
+  return {{"int8_matmul", {tiles}},
+          {"quantize_rows",
+           {simt_variant("a workgroup per row's scale, then four integers per invocation", fit_quantize,
+                         encode_quantize)}},
+          {"dequantize_rows", {simt_variant("an element per item", fit_any_dtype, encode_dequantize)}}};
 }
 
 }  // namespace meshloom::backends::simt

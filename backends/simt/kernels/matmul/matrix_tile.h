@@ -57,12 +57,11 @@ std::vector<MatrixTile> matrix_tiles(const hal::DeviceInfo& target, const hal::M
 // divided between workgroups.
 std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
                                     const kernels::MatmulDims& dims, bool split = true);
-// The reason why no tile fits.
-std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape);
-
-// The same for a call with groups or without.
+// The same for a call of matmul or of products by group.
 std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const hal::DeviceInfo& target,
                                     const Product& product);
+// The reason why no tile fits.
+std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape);
 
 // A product by `tile`, for fit_product.
 Tiles product_tiles(const MatrixTile& tile, const Product& product);

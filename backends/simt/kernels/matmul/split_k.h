@@ -41,7 +41,7 @@ struct OwnPart {
 };
 double busiest_core(const kernels::MatmulDims& dims, const hal::DeviceInfo& target, const Tiles& tiles,
                     std::int64_t tile_elements, const OwnPart& own, bool split);
-// The fits that tuning tries: with other numbers of parts too, one of them 1.
+// The fits that tuning tries: with other numbers of parts too, one of them 1, where K may be divided.
 std::vector<kernels::Fit> product_alternatives(const std::map<std::string, std::int64_t>& params,
                                                const kernels::MatmulDims& dims, const hal::DeviceInfo& target,
                                                const Tiles& tiles);

@@ -28,7 +28,7 @@ std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d, std::int6
 }
 
 // Words of 16 bytes that an invocation has on their way for a tile's side.
-std::int64_t words_on_their_way(const MatrixTile& tile, std::int64_t side, bool turned) {
+std::int64_t prefetch_words(const MatrixTile& tile, std::int64_t side, bool turned) {
   const std::int64_t units =
       turned ? tile.bk / 2 * hal::round_up(side / 8, 4) : side * (tile.bk / 8);  // operand_tile.inc
   return hal::ceil_div(units, tile.workgroup()) * (turned ? 2 : 1);
@@ -40,8 +40,7 @@ std::int64_t rolled_registers(const MatrixTile& tile, const MatmulDims& d) {
   const hal::MatrixShape& shape = tile.shape;
   return (tile.fm * tile.fn * shape.m * shape.n + (2 * tile.fm * shape.m + shape.n) * shape.k / 2) /
              tile.lanes +
-         6 * (words_on_their_way(tile, tile.bm(), d.trans_a) +
-              words_on_their_way(tile, tile.bn(), !d.trans_b));
+         6 * (prefetch_words(tile, tile.bm(), d.trans_a) + prefetch_words(tile, tile.bn(), !d.trans_b));
 }
 
 std::vector<MatrixTile> tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape,
