@@ -20,14 +20,13 @@ using kernels::Fit;
 // ones.
 struct Tile {
   std::int64_t workgroup, rows, columns, spread;
+  std::int64_t fixed_chunk = 0;  // 0: chunk() chooses
 
   std::int64_t own() const { return workgroup / spread * rows; }
   std::int64_t streamed() const { return spread * columns; }
-  std::int64_t chunk_or_any = 0;  // 0: as chunk() says
-
   // Vectors of four features per chunk of a product: few enough for workgroup memory, and of as little padding as possible.
   std::int64_t chunk(const AttentionDims& d) const {
-    if (chunk_or_any > 0) return chunk_or_any;
+    if (fixed_chunk > 0) return fixed_chunk;
     const std::int64_t vectors = ceil_div(std::max(d.d, d.dv), 4);
     std::int64_t best = std::min<std::int64_t>(vectors, 10);
     for (std::int64_t chunk = best - 1; chunk >= 5; --chunk)
@@ -53,7 +52,7 @@ struct Tile {
   std::map<std::string, std::int64_t> params() const {
     std::map<std::string, std::int64_t> all{
         {"workgroup", workgroup}, {"rows", rows}, {"columns", columns}, {"spread", spread}};
-    if (chunk_or_any > 0) all["chunk"] = chunk_or_any;
+    if (fixed_chunk > 0) all["chunk"] = fixed_chunk;
     return all;
   }
   static Tile of(const std::map<std::string, std::int64_t>& p) {
