@@ -1,4 +1,4 @@
-// What the tests of attention on NVIDIA's tensor cores share, forward and backward.
+// What the tests of attention on the matrix units of GPUs share, forward and backward.
 #pragma once
 
 #include <algorithm>
