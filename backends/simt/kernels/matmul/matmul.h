@@ -42,7 +42,7 @@ std::string unsupported_matmul(const kernels::CallView& call, const hal::DeviceI
 inline bool has_wide_a(const kernels::MatmulDims& d) { return (d.trans_a ? d.m : d.k) % 8 == 0; }
 inline bool has_wide_b(const kernels::MatmulDims& d) { return (d.trans_b ? d.k : d.n) % 8 == 0; }
 
-// The tiles of `height` rows for `rows` rows in `groups` groups, and those of no group (OWN_ROWS of matmul_epilogue.inc).
+// The tiles of `height` rows for `rows` rows in `groups` groups, and those of no group (own_rows.inc).
 std::int64_t grouped_tiles(std::int64_t rows, std::int64_t groups, std::int64_t height);
 
 // What tiles are for, besides the sizes of a product.
