@@ -12,8 +12,9 @@
 #include "kernels/layout/layout.h"
 #include "kernels/program/print.h"
 #include "kernels/program/verify.h"
-#include "layers/config/tree.h"
+#include "trainer/compose/check_options.h"
 #include "trainer/compose/graph.h"
+#include "trainer/compose/memory/host_plan.h"
 #include "trainer/compose/memory/memory.h"
 #include "trainer/compose/passes/differentiate.h"
 #include "trainer/compose/passes/donations.h"
@@ -28,7 +29,6 @@
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
 #include "trainer/compose/passes/remat.h"
-#include "trainer/compose/passes/roofline.h"
 #include "trainer/compose/passes/select.h"
 #include "trainer/compose/passes/transfers.h"
 #include "trainer/compose/passes/update.h"
@@ -76,8 +76,8 @@ class Composer {
         remat_matched_(options.remat.size(), 0) {
     plan_.mesh =
         Topology(options.mesh, options.rank).with_shares(options.shares).with_order(options.sequence_order);
-    if (plan_.mesh.ranks() > 1) check_one_device_options();
-    if (has_islands()) check_islands();
+    if (plan_.mesh.ranks() > 1) check_several_ranks(options, plan_.mesh);
+    if (has_islands()) check_islands(options, plan_.mesh);
     if (plan_.mesh.size(AxisName::pipeline) > 1) pipeline_.emplace(options, plan_.mesh, catalog);
     for (std::size_t i = 0; i < options.remat.size(); ++i)
       if (options.remat[i].policy == RematPolicy::offload)
@@ -115,7 +115,7 @@ class Composer {
       ++info;
     }
     if (has_islands()) {
-      check_own_states(learner);
+      check_states_of_islands(plan_, learner);
       for (const layers::ParameterInfo& own : learning) plan_.shared.push_back(own.path);
     }
     // Without it gradients of f16 activations would vanish or overflow.
@@ -250,55 +250,17 @@ class Composer {
       if (narrow.count(info.path)) info.type.dtype = kernels::DType::bf16;
     plan_.refusals = selector_.refusals();
     for (const Refusal& refusal : decode_selector_.refusals()) plan_.refusals.push_back(refusal);
-    const std::vector<CopiedValue> copied = copied_values();
+    const std::vector<CopiedValue> copied = copied_values(programs_, host_programs_);
     plan_memory(plan_, std::move(programs_), catalog_, device_, copied);
     check_memory(plan_, catalog_);
-    if (!host_programs_.empty()) plan_host();
+    if (!host_programs_.empty())
+      plan_host(plan_, std::move(host_programs_), catalog_, device_, *host_, marks_);
     if (options_.enforce_memory) require_memory(plan_, options_, device_);
     return std::move(plan_);
   }
 
  private:
-  // What a mesh of several ranks does not have yet.
-  void check_one_device_options() const {
-    const auto refuse = [&](const std::string& option) {
-      throw hal::Error("mesh " + plan_.mesh.text(), "several ranks are not built yet for this option",
-                       option);
-    };
-    if (options_.offload_optimizer) refuse("offload_optimizer=true");
-    if (options_.optimizer_in_backward) refuse("optimizer_in_backward=true");
-    if (options_.param_dtype != kernels::DType::f32)
-      refuse("param_dtype=" + std::string(hal::to_string(options_.param_dtype)));
-    if (options_.gradient_dtype != kernels::DType::f32 && options_.dtype == kernels::DType::f16)
-      throw hal::Error(
-          "mesh.gradient_dtype",
-          "must be f32 where the loss is scaled, because what rounding lost of a gradient would have "
-          "another scale in a later step",
-          "dtype=f16");
-  }
-
   bool has_islands() const { return plan_.mesh.size(AxisName::islands) > 1; }
-
-  void check_islands() const {
-    const std::int64_t islands = plan_.mesh.size(AxisName::islands);
-    const std::string where = "mesh " + plan_.mesh.text();
-    if (plan_.mesh.size(AxisName::pipeline) > 1)
-      throw hal::Error(where, "islands are not built yet for this axis", "pipeline");
-    if (options_.rows() % islands != 0)
-      throw hal::Error(
-          where,
-          "the rows of a micro-batch must be a multiple of its " + std::to_string(islands) + " islands",
-          std::to_string(options_.rows()) + " rows");
-  }
-
-  // What changes beside parameters would drift apart between islands.
-  void check_own_states(const Learner::Config& learner) const {
-    const std::string where = "mesh " + plan_.mesh.text(), rule = "islands are not built yet for ";
-    if (!plan_.states.empty())
-      throw hal::Error(where, rule + "models with states beside their parameters",
-                       plan_.states.front().first);
-    if (learner.ema) throw hal::Error(where, rule + "moving averages", "learner.ema");
-  }
 
   void add_outer(const std::vector<layers::ParameterInfo>& learning) {
     const OuterOptions& outer = options_.outer;
@@ -328,86 +290,6 @@ class Composer {
     if (!device.host_visible)
       throw hal::Error(what, "needs a device with host-visible memory beside its own",
                        device.id + " (" + device.name + ")");
-  }
-
-  // The values that programs of the host share with those of the device, but for those that lie in the host's memory.
-  std::vector<CopiedValue> copied_values() const {
-    std::map<std::string, hal::MemoryKind> of_device;
-    for (const auto& [step, program] : programs_)
-      for (const std::vector<kernels::ValueId>* ids : {&program.inputs, &program.outputs})
-        for (const kernels::ValueId id : *ids)
-          of_device.emplace(program.value(id).name, program.value(id).memory);
-    std::map<std::string, CopiedValue> copied;
-    for (const auto& [step, program] : host_programs_)
-      for (const kernels::ValueId id : program.inputs) {
-        const kernels::Value& value = program.value(id);
-        if (const auto found = of_device.find(value.name);
-            found != of_device.end() && found->second == hal::MemoryKind::device)
-          copied.emplace(value.name, CopiedValue{value.name, value.type, value.role});
-      }
-    std::vector<CopiedValue> list;
-    for (auto& [name, value] : copied) list.push_back(std::move(value));
-    return list;
-  }
-
-  // Plans the programs of the host, and what is copied between them and the device's.
-  void plan_host() {
-    Plan host;
-    host.device = host_->id;
-    std::map<int, int> local;  // by block of the device's plan
-    const auto share = [&](const kernels::Value& value, const Placement& place) {
-      const auto [block, fresh] = local.emplace(place.block, static_cast<int>(host.blocks.size()));
-      if (fresh) {
-        host.blocks.push_back(plan_.blocks.at(static_cast<std::size_t>(place.block)));
-        host.blocks.back().memory = hal::MemoryKind::device;  // the kernels of the host reach it
-        host.blocks.back().shared = place.block;
-      }
-      host.persistent[value.name] = {block->second, place.offset, place.bytes};
-      host.persistent_types[value.name] = value.type;
-    };
-    for (const auto& [step, program] : host_programs_)
-      for (const kernels::ValueId id : program.inputs) {
-        const kernels::Value& value = program.value(id);
-        if (const auto copy = plan_.host.copies.find(value.name); copy != plan_.host.copies.end())
-          share(value, copy->second);
-        else if (const auto own = plan_.persistent.find(value.name); own != plan_.persistent.end())
-          share(value, own->second);
-      }
-    plan_memory(host, std::move(host_programs_), catalog_, *host_);
-    check_memory(host, catalog_);
-    const std::set<std::string> of_device = written(plan_), of_host = written(host);
-    std::set<std::string> to_device;
-    double bytes = 0;
-    for (const auto& [name, place] : plan_.host.copies) {
-      if (of_device.count(name)) plan_.host.to_host.push_back(name);
-      if (of_host.count(name)) to_device.insert(name);
-      bytes +=
-          static_cast<double>(place.bytes) * static_cast<double>(of_device.count(name) + of_host.count(name));
-    }
-    plan_.host.to_device.assign(to_device.begin(), to_device.end());
-    if (const double rate = host_link_rate(device_.profile); rate > 0) plan_.host.copy_seconds = bytes / rate;
-    plan_.host.parts = host_parts(host.steps.at(Step::apply).program, marks_, to_device);
-    plan_.steps.programs.at(Step::accumulate).marks = marks_.calls;
-    plan_.host.blocks = std::move(host.blocks);
-    plan_.host.persistent = std::move(host.persistent);
-    for (const auto& [kind, amount] : host.memory) plan_.host.memory[kind] += amount;
-    plan_.host.peak_bytes += host.peak_bytes;
-    plan_.persistent_types.merge(host.persistent_types);
-    for (auto& [step, planned] : host.steps.programs) {
-      planned.on_host = true;
-      plan_.steps.programs.emplace(step, std::move(planned));
-    }
-  }
-
-  // The persistent values that the programs of a plan write. The new value of a state need not have its name.
-  static std::set<std::string> written(const Plan& plan) {
-    std::set<std::string> names;
-    for (const auto& [step, planned] : plan.steps.programs) {
-      for (const kernels::ValueId id : planned.program.outputs) names.insert(planned.program.value(id).name);
-      for (const kernels::Donation& donation : planned.program.donations)
-        names.insert(planned.program.value(donation.input).name);
-    }
-    return names;
   }
 
   layers::Traced encode() {
@@ -630,80 +512,17 @@ class Composer {
   // Values and bytes that partitioning made whole unasked, by program and op.
   std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>> made_whole_;
   std::set<std::string> frozen_;  // weights that are stored in the dtype of activations
-  std::vector<std::pair<ProgramKey, Program>> programs_, host_programs_;
+  Programs programs_, host_programs_;
   Plan plan_;
   std::optional<PipelineComposer> pipeline_;  // where the mesh has one
 };
-
-void require(bool good, const std::string& option, const std::string& rule, std::int64_t found) {
-  if (!good) throw hal::Error("option " + option, rule, std::to_string(found));
-}
-
-// What keeps gradients until all are known.
-void check_in_backward(const ComposeOptions& options, const Learner::Config& learner) {
-  if (!options.optimizer_in_backward) return;
-  const auto refuse = [](const std::string& rule, const std::string& found) {
-    throw hal::Error("optimizer_in_backward", rule, found);
-  };
-  if (learner.clip_norm > 0)
-    refuse("needs a learner that does not clip, because the norm is known after the last gradient",
-           "learner.clip_norm=" + layers::get(learner, "clip_norm"));
-  if (options.accumulation > 1)
-    refuse("needs a step of one micro-batch, because sums of gradients are kept",
-           "accumulation=" + std::to_string(options.accumulation));
-  if (options.dtype == kernels::DType::f16)
-    refuse("needs no loss scale, because a step that overflows must change nothing", "dtype=f16");
-  if (options.offload_optimizer) refuse("needs the optimizer on the device", "offload_optimizer=true");
-}
-
-void check_param_dtype(const ComposeOptions& options) {
-  const kernels::DType dtype = options.param_dtype;
-  if (dtype != kernels::DType::f32 && dtype != kernels::DType::bf16)
-    throw hal::Error("param_dtype", "must be f32 or bf16", std::string(hal::to_string(dtype)));
-  if (dtype == kernels::DType::bf16 && options.offload_optimizer)
-    throw hal::Error("param_dtype", "bf16 needs the optimizer on the device, where updates are rounded",
-                     "offload_optimizer=true");
-}
-
-void check_decode(const DecodeOptions& options) {
-  if (options.tokens.empty()) return;
-  for (const std::int64_t tokens : options.tokens)
-    require(tokens >= 1 && tokens <= std::numeric_limits<int>::max(), "decode.tokens", "must be at least 1",
-            tokens);
-  require(options.sequences >= 1, "decode.sequences", "must be at least 1", options.sequences);
-  require(options.rows >= 1, "decode.rows", "must be at least 1", options.rows);
-  require(options.length >= 1, "decode.length", "must be at least 1", options.length);
-  require(options.page_size >= 1, "decode.page_size", "must be at least 1", options.page_size);
-  require(options.source >= 0, "decode.source", "must be at least 0", options.source);
-  require(options.pages >= 0, "decode.pages", "must be at least 0", options.pages);
-}
-
-void check_logits(const ComposeOptions& options) {
-  check_param_dtype(options);
-  check_decode(options.decode);
-  require(options.logits_batch >= 0, "logits_batch", "must be at least 0", options.logits_batch);
-  require(options.logits_sequence >= 0, "logits_sequence", "must be at least 0", options.logits_sequence);
-  require(options.logits_source >= 0, "logits_source", "must be at least 0", options.logits_source);
-  if ((options.logits_batch > 0) != (options.logits_sequence > 0))
-    throw hal::Error(
-        "options logits_batch and logits_sequence", "must both be given or both be 0",
-        std::to_string(options.logits_batch) + " and " + std::to_string(options.logits_sequence));
-}
 
 }  // namespace
 
 Plan compose_training(const layers::Config& model, const Learner::Config& learner,
                       const ComposeOptions& options, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device, PassTrace* trace) {
-  require(options.batch >= 1, "batch", "must be at least 1", options.batch);
-  require(options.sequence >= 1, "sequence", "must be at least 1", options.sequence);
-  require(options.accumulation >= 1, "accumulation", "must be at least 1", options.accumulation);
-  require(options.batch % options.accumulation == 0, "accumulation",
-          "must divide the batch of " + std::to_string(options.batch) + " rows", options.accumulation);
-  require(options.source >= 0, "source", "must be at least 0", options.source);
-  check_logits(options);
-  learner.check();
-  check_in_backward(options, learner);
+  check_training(options, learner);
   Composer composer(model, options, catalog, device, trace);
   composer.train(learner);
   if (options.evaluation) composer.evaluate();
@@ -714,10 +533,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
 
 Plan compose_inference(const layers::Config& model, const ComposeOptions& options,
                        const kernels::Catalog& catalog, const hal::DeviceInfo& device, PassTrace* trace) {
-  check_logits(options);
-  if (options.decode.tokens.empty())
-    require(options.logits_batch >= 1, "logits_batch", "must be at least 1 to compose for inference",
-            options.logits_batch);
+  check_inference(options);
   Composer composer(model, options, catalog, device, trace);
   if (!options.decode.tokens.empty()) composer.decode();  // first, as it says how weights are stored
   if (options.logits_batch > 0) composer.logits();

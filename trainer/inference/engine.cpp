@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <cmath>
 #include <exception>
-#include <limits>
 #include <stdexcept>
 #include <utility>
 
 #include "hal/math.h"
 #include "hal/suggest.h"
-#include "layers/models/trace.h"
 #include "trainer/inference/prompt_lookup.h"
 #include "trainer/inference/token_score.h"
 
@@ -17,8 +15,6 @@ namespace meshloom::trainer {
 namespace {
 
 constexpr std::size_t kMaxName = 256;  // bytes of an adapter's name
-// Of pages that are copied into the caches in front of one step, while texts are written that would wait for it.
-constexpr std::size_t kPageBytes = 16 << 20;
 
 template <typename Adapters>
 UnknownAdapter unknown_adapter(const std::string& name, const Adapters& adapters) {
@@ -29,40 +25,6 @@ UnknownAdapter unknown_adapter(const std::string& name, const Adapters& adapters
                         "'" + name + "'");
 }
 
-EngineOptions resolved(EngineOptions options, const TrainerConfig& config) {
-  constexpr std::int64_t kMost =
-      std::numeric_limits<std::int32_t>::max();  // that ids of tokens of the pool reach
-  const auto require = [](const char* where, std::int64_t value, std::int64_t least) {
-    if (value < least || value > kMost)
-      throw Error(where, "must be from " + std::to_string(least) + " to " + std::to_string(kMost),
-                  std::to_string(value));
-  };
-  require("max-length", options.max_length, 0);
-  require("max-sequences", options.max_sequences, 1);
-  require("step-tokens", options.step_tokens, 1);
-  require("page-size", options.page_size, 1);
-  require("pages", options.pages, 0);
-  require("max-waiting", options.max_waiting, 0);
-  require("draft-tokens", options.draft_tokens, 0);
-  require("max-source", options.max_source, 0);
-  if (layers::reads_source(*config.model)) {
-    if (options.draft_tokens > 0)
-      throw Error("draft-tokens", "needs a model without an encoder", "one with an encoder");
-    options.pooling = Pooling::none;
-    if (options.max_source == 0 && config.input) options.max_source = config.input->source(config.sequence);
-    if (options.max_source == 0) options.max_source = config.sequence;
-  } else if (options.max_source > 0) {
-    throw Error("max-source", "needs a model with an encoder", "one without");
-  }
-  if (options.max_length == 0) options.max_length = config.sequence;
-  if (options.pages == 0)
-    options.pages = options.max_sequences * hal::ceil_div(options.max_length, options.page_size);
-  if (options.pages > kMost / options.page_size)
-    throw Error("pages", "must hold at most " + std::to_string(kMost) + " tokens together",
-                std::to_string(options.pages) + " of " + std::to_string(options.page_size));
-  return options;
-}
-
 // Pages that nothing is kept in never run out.
 std::int64_t pages_of(const EngineOptions& options, const ModelRunner& runner) {
   const std::int64_t most = options.max_sequences * hal::ceil_div(options.max_length, options.page_size);
@@ -70,22 +32,6 @@ std::int64_t pages_of(const EngineOptions& options, const ModelRunner& runner) {
 }
 
 }  // namespace
-
-ModelRunnerOptions runner_options(const EngineOptions& given, const TrainerConfig& config) {
-  const EngineOptions options = resolved(given, config);
-  std::vector<std::int64_t> tokens;
-  for (std::int64_t count = 1; count < options.step_tokens; count *= 2) tokens.push_back(count);
-  tokens.push_back(options.step_tokens);
-  return {.length = options.max_length,
-          .sequences = options.max_sequences,
-          .rows = std::max(options.max_sequences, 1 + options.draft_tokens),
-          .tokens = std::move(tokens),
-          .page_size = options.page_size,
-          .pages = options.pages,
-          .batch_invariant = options.batch_invariant,
-          .source = options.max_source,
-          .hidden_states = options.pooling != Pooling::none};
-}
 
 Engine::Active::Active(RequestId id, Request taken, Pooling pooling) : request(std::move(taken)) {
   priority = request.priority;
@@ -309,119 +255,6 @@ void Engine::parameters_changed(std::int64_t checkpoint_step) {
   ++counts_.weight_updates;
   counts_.checkpoint_step = checkpoint_step;
   publish();
-}
-
-void Engine::set_kv_connector(std::shared_ptr<KVConnector> connector) {
-  if (!options_.prefix_cache) throw Error("engine", "needs a prefix cache to receive pages", "none");
-  if (!no_prefix_cache_.empty())
-    throw Error("engine", "needs a model whose caches are pages alone to receive pages", no_prefix_cache_);
-  connector_ = std::move(connector);
-  connector_->when_arrived([this] {
-    const std::lock_guard lock(mutex_);
-    pages_arrived_ = true;
-    wake_.notify_all();
-  });
-  publish();
-}
-
-// Asks for the whole pages of a prompt that are not known. At least the last token is computed, as its logits are wanted.
-void Engine::fetch(Active& active) {
-  if (!active.prefix_cache || active.with || active.request.pages_from) return;
-  const std::int64_t size = options_.page_size;
-  active.fetch_end = (active.size() - 1) / size;
-  const std::vector<Page> known = pool_.find(active.tokens, active.fetch_end);
-  pool_.drop(known);
-  active.fetched_to = static_cast<std::int64_t>(known.size());
-  if (active.fetched_to == active.fetch_end) return;
-  counts_.kv_transfer.asked_tokens += (active.fetch_end - active.fetched_to) * size;
-  active.fetching = connector_->ask(
-      active.id(), std::span(active.tokens).first(static_cast<std::size_t>(active.fetch_end * size)),
-      active.fetched_to);
-  counts_.kv_transfer.fallbacks += !active.fetching;
-}
-
-// Whether pages have come, or will not.
-bool Engine::take_pages() {
-  if (!connector_) return false;
-  bool running = false;
-  for (const auto& each : active_) running |= each->running;
-  {
-    const std::lock_guard lock(mutex_);
-    pages_arrived_ = false;
-  }
-  const KVArrivals arrived = connector_->take(running ? kPageBytes : std::numeric_limits<std::size_t>::max());
-  const auto fetching = [&](RequestId id) {
-    const auto found = std::find_if(active_.begin(), active_.end(),
-                                    [&](const auto& each) { return each->fetching && each->id() == id; });
-    return found == active_.end() ? nullptr : found->get();
-  };
-  for (const KVPage& page : arrived.pages)
-    if (Active* active = fetching(page.request)) keep_received(*active, page);
-  for (const RequestId id : arrived.ended)
-    if (Active* active = fetching(id)) {
-      active->fetching = false;
-      counts_.kv_transfer.fallbacks += active->fetched_to < active->fetch_end;
-    }
-  return !arrived.pages.empty() || !arrived.ended.empty();
-}
-
-// Puts a page into the prefix cache, where the scheduler will find it unless it is needed for other tokens before. What stands in
-// front of it may be gone already; then it is computed.
-void Engine::keep_received(Active& active, const KVPage& received) {
-  const auto size = static_cast<std::size_t>(options_.page_size),
-             index = static_cast<std::size_t>(received.index);
-  std::vector<Page> pages = pool_.find(active.tokens, received.index + 1);
-  bool kept = pages.size() > index;  // another request has brought it
-  if (pages.size() == index)
-    if (const std::optional<Page> page = pool_.take()) {
-      runner_.write_page(*page, received.bytes);
-      const Page parent = pages.empty() ? kNoPage : pages.back();
-      pages.push_back(pool_.keep(*page, parent, std::span(active.tokens).subspan(index * size, size)));
-      kept = true;
-    }
-  pool_.drop(pages);
-  KVTransferCounters& counts = counts_.kv_transfer;
-  ++counts.pages_received;
-  counts.bytes_received += static_cast<std::int64_t>(received.bytes.size());
-  if (!kept || active.fetched_to != received.index) return;
-  ++active.fetched_to;
-  counts.received_tokens += options_.page_size;
-}
-
-// Texts whose pages are all known need no step.
-void Engine::send_known_pages() {
-  std::vector<Active*> known;
-  for (const auto& each : active_) {
-    if (!each->request.pages_from || each->began) continue;
-    const std::int64_t count = each->size() / options_.page_size;
-    each->pages = pool_.find(each->tokens, count);
-    each->known = static_cast<std::int64_t>(each->pages.size());
-    if (each->known == count) {
-      known.push_back(each.get());
-      continue;
-    }
-    pool_.drop(each->pages);
-    each->pages.clear();
-    each->known = 0;
-  }
-  for (Active* each : known) {
-    counts_.prompt_tokens += each->prompt;
-    counts_.cached_tokens += each->prompt;
-    each->usage.cached_tokens = each->prompt;
-    finish(*each, send_pages(*each) ? FinishReason::length : FinishReason::stop);
-  }
-}
-
-// Gives out the pages that are known and were not given out. Returns whether more are wanted.
-bool Engine::send_pages(Active& active) {
-  for (; active.next_page < active.known; ++active.next_page) {
-    std::vector<std::byte> bytes(static_cast<std::size_t>(runner_.page_bytes()));
-    runner_.read_page(active.pages[static_cast<std::size_t>(active.next_page)], bytes);
-    ++counts_.kv_transfer.pages_sent;
-    counts_.kv_transfer.bytes_sent += runner_.page_bytes();
-    if (!active.request.events->on_page(active.next_page, std::move(bytes))) return false;
-  }
-  return true;
 }
 
 // Whether it read them.

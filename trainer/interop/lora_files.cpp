@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using PeftJson = nlohmann::ordered_json;
 
-constexpr std::int64_t kPeftConfigBytes = 1 << 20, kMaxRank = 1 << 16;
+constexpr std::int64_t kPeftConfigBytes = 1 << 20, kMaxLoraRank = 1 << 16;
 constexpr std::size_t kMaxPatterns = 1024;
 
 // Fields that do not change what an adapter computes: how it was made, where it goes, and what the names of the tensors say as well.
@@ -68,8 +68,9 @@ std::string shown_peft(const PeftJson& value) {
 
 std::int64_t peft_rank(const PeftJson& value, const std::string& where, const std::string& field) {
   std::int64_t rank = 0;
-  if (!natural(value, rank) || rank < 1 || rank > kMaxRank)
-    refuse_peft(where, field, "must be an integer from 1 to " + std::to_string(kMaxRank), shown_peft(value));
+  if (!natural(value, rank) || rank < 1 || rank > kMaxLoraRank)
+    refuse_peft(where, field, "must be an integer from 1 to " + std::to_string(kMaxLoraRank),
+                shown_peft(value));
   return rank;
 }
 
