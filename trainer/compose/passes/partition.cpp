@@ -14,6 +14,7 @@
 #include "trainer/compose/passes/call_rule.h"
 #include "trainer/compose/passes/compressed_gradients.h"
 #include "trainer/compose/passes/convert_spec.h"
+#include "trainer/compose/passes/letter_axes.h"
 #include "trainer/compose/passes/owners.h"
 #include "trainer/mesh/spec.h"
 
@@ -25,32 +26,6 @@ using kernels::PartitionRule;
 using kernels::Tensor;
 using kernels::TensorType;
 using kernels::ValueId;
-
-// Which axes of the mesh cut the letters of a call.
-class LetterAxes {
- public:
-  // Where seq is among the axes, it cuts each of `blocks` blocks.
-  void give(char letter, AxisSet axes, std::int64_t blocks = 1) {
-    if (letter == '.') return;
-    axes = axes - used_;
-    if (axes.empty()) return;
-    used_ |= axes;
-    if (axes.has(AxisName::seq)) blocks_ = blocks;
-    by_letter_[letter] |= axes;
-  }
-  AxisSet of(char letter) const {
-    const auto found = by_letter_.find(letter);
-    return found == by_letter_.end() ? AxisSet() : found->second;
-  }
-  void set(char letter, AxisSet axes) { by_letter_[letter] = axes; }
-  const std::map<char, AxisSet>& all() const { return by_letter_; }
-  std::int64_t blocks_of(char letter) const { return of(letter).has(AxisName::seq) ? blocks_ : 1; }
-
- private:
-  std::int64_t blocks_ = 1;
-  std::map<char, AxisSet> by_letter_;
-  AxisSet used_;  // an axis cuts one letter
-};
 
 class Partitioner {
  public:
@@ -104,10 +79,6 @@ class Partitioner {
   const TensorType& type(ValueId id) const { return source_.value(id).type; }
   AxisSet rows() const { return axes_ & kRowAxes; }
   AxisSet rows_of_tokens() const { return rows() | (axes_ & AxisName::seq); }
-  // Whether axes cut n places into parts of one size.
-  bool equal_parts(std::int64_t n, AxisSet axes) const {
-    return n % mesh_.size(axes) == 0 && (mesh_.shares().empty() || (axes & kRowAxes).empty());
-  }
   // The axes that divide groups of rows, such as those of experts: where rows are sorted into groups, all rows of these axes are
   // gathered, and every rank has the groups of its place.
   AxisSet groups() const { return axes_ & AxisName::expert; }
@@ -426,46 +397,6 @@ class Partitioner {
     if (!of_groups.empty()) axes.give(letters[1], of_groups);
   }
 
-  // Gives axes that cut a dimension to its letter, or those of "(bs)": to s the axis seq where it cuts every place of b.
-  static void give_dim(LetterAxes& axes, const PartitionRule& rule, const kernels::CallTypes& types,
-                       std::size_t input, std::size_t d, AxisSet given, const Spec& spec) {
-    const char letter = rule.inputs[input][d], inner = rule.inner_inputs[input][d];
-    if (inner == '.') return axes.give(letter, given, spec.blocks);
-    const std::int64_t places = outer_places(letter, rule, types);
-    if (places == 1) return axes.give(inner, given, spec.blocks);
-    if (spec.dims[d].has(AxisName::seq) && spec.blocks % places == 0) {
-      axes.give(inner, given & AxisName::seq, spec.blocks / places);
-      given = in_front(given, AxisName::seq);
-    }
-    axes.give(letter, given, spec.blocks);
-  }
-
-  // The places of b where "(bs)" is one dimension.
-  static std::int64_t outer_places(char letter, const PartitionRule& rule, const kernels::CallTypes& types) {
-    const auto in = [&](const auto& letters, const auto& inner, const auto& of) -> std::int64_t {
-      for (std::size_t i = 0; i < letters.size(); ++i)
-        for (std::size_t d = 0; d < letters[i].size(); ++d)
-          if (letters[i][d] == letter && inner[i][d] == '.') return of[i].shape[d];
-      return 0;
-    };
-    const std::int64_t places = in(rule.inputs, rule.inner_inputs, types.inputs);
-    return places > 0 ? places : in(rule.outputs, rule.inner_outputs, types.outputs);
-  }
-
-  // Where b has a group's axes behind seq, s none but seq: a dimension "(bs)" cannot be cut otherwise.
-  static void keep_groups(const PartitionRule& rule, LetterAxes& axes) {
-    const auto check = [&](const auto& letters, const auto& inner) {
-      for (std::size_t i = 0; i < letters.size(); ++i)
-        for (std::size_t d = 0; d < letters[i].size(); ++d) {
-          if (inner[i][d] == '.' || axes.of(inner[i][d]).empty()) continue;
-          axes.set(inner[i][d], axes.of(inner[i][d]) & AxisName::seq);
-          axes.set(letters[i][d], in_front(axes.of(letters[i][d]), AxisName::seq));
-        }
-    };
-    check(rule.inputs, rule.inner_inputs);
-    check(rule.outputs, rule.inner_outputs);
-  }
-
   LetterAxes axes_of(const Call& call, const PartitionRule& rule, const kernels::CallTypes& types,
                      AxisSet kept) const {
     LetterAxes axes;
@@ -504,96 +435,6 @@ class Partitioner {
     return axes;
   }
 
-  // Whether a dimension is less than one place for every rank, which then share places.
-  bool shared(std::int64_t size, AxisSet axes) const {
-    const std::int64_t places = mesh_.size(axes);
-    return size < places && places % size == 0;
-  }
-
-  // Takes away axes that do not divide the sizes under a letter.
-  void keep_divisible(const Call& call, const PartitionRule& rule, const kernels::CallTypes& types,
-                      LetterAxes& axes) const {
-    for (auto [letter, of_letter] : std::map(axes.all())) {
-      const std::vector<std::int64_t> inputs = sizes_of(letter, rule.inputs, types.inputs),
-                                      outputs = sizes_of(letter, rule.outputs, types.outputs);
-      while (!of_letter.empty() &&
-             !(divides_all(of_letter, inputs, outputs) &&
-               in_units(letter, of_letter, axes.blocks_of(letter), inputs, rule) &&
-               can_slice(call, letter, of_letter, rule) && knows_places(call, letter, of_letter) &&
-               divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
-        of_letter = of_letter - of_letter.list().back();
-      axes.set(letter, of_letter);
-    }
-  }
-
-  // Whether what an op computes by places of the whole dimension, which are those of an upper-case letter and the rows of a table,
-  // can do with two runs.
-  bool knows_places(const Call& call, char letter, AxisSet axes) const {
-    const bool rows_of_table = letter == 'v' && (call.op == "embedding" || call.op == "embedding_grad");
-    if (!mesh_.zigzag(axes) || (std::isupper(static_cast<unsigned char>(letter)) == 0 && !rows_of_table))
-      return true;
-    return catalog_.contract(call.op).takes_two_runs && axes == AxisSet(AxisName::seq);
-  }
-
-  static AxisSet behind_seq(AxisSet axes) { return axes - in_front(axes, AxisName::seq) - AxisName::seq; }
-
-  // The parts of a dimension that seq cuts each by itself: its blocks, or what the axes in front of seq leave of a single one.
-  std::int64_t parts_in_front(AxisSet axes, std::int64_t blocks) const {
-    return blocks == 1 ? mesh_.size(in_front(axes, AxisName::seq)) : blocks;
-  }
-
-  // The runs into which seq cuts each of these parts.
-  std::int64_t runs_of(AxisSet axes) const {
-    return mesh_.size(AxisName::seq) * (mesh_.zigzag(axes) ? 2 : 1);
-  }
-
-  // Whether axes divide the blocks of a dimension, and seq every block.
-  bool divides_blocks(AxisSet axes, std::int64_t blocks, std::vector<std::int64_t> sizes,
-                      const std::vector<std::int64_t>& more) const {
-    if (!axes.has(AxisName::seq) || (blocks == 1 && !mesh_.zigzag(axes))) return true;
-    sizes.insert(sizes.end(), more.begin(), more.end());
-    const AxisSet front = in_front(axes, AxisName::seq);
-    const std::int64_t parts = parts_in_front(axes, blocks);
-    return (blocks == 1 ? equal_parts(parts, front) : divides(blocks, front, mesh_)) &&
-           std::all_of(sizes.begin(), sizes.end(),
-                       [&](std::int64_t size) { return size % (parts * runs_of(axes)) == 0; });
-  }
-
-  bool in_units(char letter, AxisSet axes, std::int64_t blocks, const std::vector<std::int64_t>& inputs,
-                const PartitionRule& rule) const {
-    const auto found = rule.units.find(letter);
-    if (found == rule.units.end()) return true;
-    const std::int64_t unit = found->second;
-    return std::all_of(inputs.begin(), inputs.end(), [&](std::int64_t size) {
-      if (size % unit != 0) return false;
-      // What seq leaves of every block lies apart.
-      return axes.has(AxisName::seq)
-                 ? size / unit %
-                           (parts_in_front(axes, blocks) * runs_of(axes) * mesh_.size(behind_seq(axes))) ==
-                       0
-                 : divides(size / unit, axes, mesh_);
-    });
-  }
-
-  bool divides_all(AxisSet axes, const std::vector<std::int64_t>& inputs,
-                   const std::vector<std::int64_t>& outputs) const {
-    const std::int64_t places = mesh_.size(axes);
-    std::vector<std::int64_t> sizes = inputs;
-    sizes.insert(sizes.end(), outputs.begin(), outputs.end());
-    const auto all = [&](const auto& good) { return std::all_of(sizes.begin(), sizes.end(), good); };
-    if (all([&](std::int64_t size) { return divides(size, axes, mesh_); })) return true;
-    if (!mesh_.shares().empty() && !(axes & kRowAxes).empty()) return false;
-    // Parts of unequal size are the same of all tensors if the sizes are.
-    if (all([&](std::int64_t size) { return size == sizes[0]; })) return sizes[0] >= places;
-    // An input of fewer places beside one of more, such as keys beside queries, is shared.
-    const bool larger = std::any_of(inputs.begin(), inputs.end(),
-                                    [&](std::int64_t size) { return size >= places && size % places == 0; });
-    return larger && all([&](std::int64_t size) {
-             return size % places == 0 ||
-                    (shared(size, axes) && std::find(inputs.begin(), inputs.end(), size) != inputs.end());
-           });
-  }
-
   // Whether parts of inputs that are no floats are there, or can be cut: integers of 4 bytes in equal parts.
   bool can_slice(const Call& call, char letter, AxisSet axes, const PartitionRule& rule) const {
     for (std::size_t i = 0; i < call.inputs.size(); ++i) {
@@ -601,7 +442,7 @@ class Partitioner {
       if (hal::is_float(whole.dtype)) continue;
       for (std::size_t d = 0; d < rule.inputs[i].size(); ++d)
         if (rule.inputs[i][d] == letter && specs_[at(call.inputs[i])].dims[d] != axes &&
-            (hal::size_of(whole.dtype) != 4 || !equal_parts(whole.shape[d], axes)))
+            (hal::size_of(whole.dtype) != 4 || !equal_parts(whole.shape[d], axes, mesh_)))
           return false;
     }
     return true;
@@ -619,11 +460,14 @@ class Partitioner {
     const AxisSet kept = kept_summands(call);
     LetterAxes axes = axes_of(call, rule, types, kept);
     keep_groups(rule, axes);
-    keep_divisible(call, rule, types, axes);
+    keep_divisible(
+        call, rule, types, catalog_, mesh_,
+        [&](char letter, AxisSet of_letter) { return can_slice(call, letter, of_letter, rule); }, axes);
     const auto cut_by = [&](const std::string& names, const std::string& inner, const TensorType& whole) {
       Spec spec = whole_spec(whole.rank());
       for (std::size_t d = 0; d < names.size(); ++d)
-        if (const AxisSet cut = axes.of(names[d]) | axes.of(inner[d]); !shared(whole.shape[d], cut)) {
+        if (const AxisSet cut = axes.of(names[d]) | axes.of(inner[d]);
+            !shares_places(whole.shape[d], cut, mesh_)) {
           spec.dims[d] = cut;
           if (axes.of(inner[d]).has(AxisName::seq))
             spec.blocks = axes.blocks_of(inner[d]) * outer_places(names[d], rule, types);
@@ -649,7 +493,8 @@ class Partitioner {
       note_whole(call, i, rule.inputs[i], whole_letters, wanted);
       Tensor input = part(call.inputs[i], wanted);
       for (std::size_t d = 0; d < rule.inputs[i].size(); ++d)
-        if (const AxisSet cut = axes.of(rule.inputs[i][d]); shared(types.inputs[i].shape[d], cut))
+        if (const AxisSet cut = axes.of(rule.inputs[i][d]);
+            shares_places(types.inputs[i].shape[d], cut, mesh_))
           input = slice_dim(input, d, shared_place(types.inputs[i].shape[d], cut));
       inputs.push_back(input);
     }
@@ -683,7 +528,7 @@ class Partitioner {
       for (std::size_t d = 0; d < rule.outputs[o].size(); ++d) {
         const std::int64_t size = types.outputs[o].shape[d];
         const AxisSet cut = axes.of(rule.outputs[o][d]);
-        if (!shared(size, cut)) continue;
+        if (!shares_places(size, cut, mesh_)) continue;
         outputs[o] = pad_dim(outputs[o], d, shared_place(size, cut), size);
         specs[o].partial |= cut;
       }
