@@ -187,6 +187,23 @@ TEST_P(SplitK, OnlyWhereItRepays) {
   for (const Fit& other : alternatives({.m = 2048, .n = 2048, .k = 512})) EXPECT_EQ(parts_of(other), 1);
 }
 
+// On a GPU parts are chosen by time: they cost what their sums take to write and to read.
+TEST_P(SplitK, OfGpusByTheTimeOfTheSums) {
+  hal::DeviceInfo gpu = device_->info();
+  gpu.is_cpu = false;
+  const auto parts_at = [&](const Product& product, double bytes_per_second) {
+    gpu.profile.memory_bytes_per_second = bytes_per_second;
+    return parts_of(fit(product, gpu));
+  };
+  const Product uneven{.m = 2048, .n = 576, .k = 1536}, deep{.m = 64, .n = 64, .k = 65536};
+  EXPECT_GT(parts_at(uneven, 1e14), 1);
+  EXPECT_EQ(parts_at(uneven, 1e11), 1);
+  EXPECT_GT(parts_at(deep, 1e14), parts_at(deep, 1e11));
+  EXPECT_GT(parts_at(deep, 1e11), 1) << "few sums of long products";
+  gpu.profile.peak_flops.clear();
+  EXPECT_GT(parts_at(deep, 0), 1) << "rates that nobody told";
+}
+
 TEST_P(SplitK, StaysWithinLimits) {
   hal::DeviceInfo info = device_->info();
   info.limits.max_groups[2] = 15;

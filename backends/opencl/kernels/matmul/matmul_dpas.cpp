@@ -25,7 +25,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const Product product = simt::product_of(call);
   const hal::MatrixShape shape = *find_dpas(target, call.inputs[0].dtype);
   if (const auto tile = simt::best_tile(dpas_tiles(target, shape), target, product))
-    return simt::fit_product(tile->params(), product, target, simt::product_tiles(*tile, product));
+    return simt::fit_product(tile->params(), product, target, simt::product_tiles(*tile, product, target));
   return Fit::no(simt::unsupported_tiles(target, shape));
 }
 
@@ -34,8 +34,8 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   if (!unsupported(call, target).empty()) return result;
   const Product product = simt::product_of(call);
   for (const MatrixTile& tile : dpas_tiles(target, *find_dpas(target, call.inputs[0].dtype)))
-    for (Fit& fit :
-         simt::product_alternatives(tile.params(), product, target, simt::product_tiles(tile, product)))
+    for (Fit& fit : simt::product_alternatives(tile.params(), product, target,
+                                               simt::product_tiles(tile, product, target)))
       result.push_back(std::move(fit));
   return result;
 }

@@ -54,50 +54,32 @@ std::string unsupported(const CallView& call, const hal::DeviceInfo& target) {
   return "copies 16 bytes at a time: rows of A and B in memory must be multiples of 8 elements";
 }
 
-simt::Tiles tiles_of(const WarpgroupTile& tile, const Product& product) {
-  // NVIDIA's drivers end no loop early.
-  return {tile.groups(product), kStep, 1, 1};
-}
-
-// The seconds that a product is expected to take, to choose by: workgroups come in waves of one per core, and a second kernel
-// reads the sums that the parts of K leave.
-double time_of(const WarpgroupTile& tile, const Product& product, const hal::DeviceInfo& target,
-               std::int64_t parts) {
-  // Of an H200: of the tiles' rates, for reading and writing memory, and of another dispatch.
-  constexpr double kCores = 132, kBytesPerSecond = 4e12, kDispatch = 8e-6;
-  const MatmulDims& d = product.dims;
-  const std::int64_t columns = simt::ceil_div(d.n, tile.bn), rows = product.use.full_tiles(d.m, tile.bm());
-  const std::int64_t waves = simt::ceil_div(columns * rows * d.g * parts, target.profile.cores);
-  const std::int64_t steps = simt::ceil_div(simt::ceil_div(d.k, kStep), parts);
-  const double computing =
-      static_cast<double>(waves * steps * 2 * tile.bm() * tile.bn * kStep) * kCores / (1e12 * tile.rate);
-  return parts == 1
-             ? computing
-             : computing + kDispatch + static_cast<double>(8 * parts * d.g * d.m * d.n) / kBytesPerSecond;
-}
-
-std::int64_t parts_of(const Fit& fit) {
-  const auto found = fit.params.find("parts");
-  return found == fit.params.end() ? 1 : found->second;
+simt::Tiles tiles_of(const WarpgroupTile& tile, const Product& product, const hal::DeviceInfo& target) {
+  constexpr double kCores = 132;  // of an H200
+  return {.groups = tile.groups(product),
+          .step = kStep,
+          // NVIDIA's drivers end no loop early.
+          .per_step = 1,
+          .fixed = 1,
+          .elements = tile.bm() * tile.bn,
+          .rate = 1e12 * tile.rate * target.profile.cores / kCores,
+          .per_core = 1};
 }
 
 Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   if (std::string reason = unsupported(call, target); !reason.empty()) return Fit::no(std::move(reason));
   const Product product = simt::product_of(call);
-  Fit best = Fit::no("");
+  const WarpgroupTile* best = nullptr;
   double least = 0;
-  for (const WarpgroupTile& tile : kTiles)
-    for (const bool unsplit : {true, false}) {
-      Product way = product;
-      way.use.unsplit = unsplit;
-      Fit one = simt::fit_product(tile.params(), way, target, tiles_of(tile, product));
-      if (!one.ok) return one;
-      const double time = time_of(tile, product, target, parts_of(one));
-      if (best.ok && time >= least) continue;
-      best = std::move(one);
-      least = time;
-    }
-  return best;
+  for (const WarpgroupTile& tile : kTiles) {
+    simt::Tiles work = tiles_of(tile, product, target);
+    work.groups[1] = product.use.full_tiles(product.dims.m, tile.bm());
+    const double time = simt::product_seconds(product.dims, target, work, product.use.may_split());
+    if (best && time >= least) continue;
+    best = &tile;
+    least = time;
+  }
+  return simt::fit_product(best->params(), product, target, tiles_of(*best, product, target));
 }
 
 std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& target) {
@@ -105,7 +87,8 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   if (!unsupported(call, target).empty()) return result;
   const Product product = simt::product_of(call);
   for (const WarpgroupTile& tile : kTiles)
-    for (Fit& fit : simt::product_alternatives(tile.params(), product, target, tiles_of(tile, product)))
+    for (Fit& fit :
+         simt::product_alternatives(tile.params(), product, target, tiles_of(tile, product, target)))
       result.push_back(std::move(fit));
   return result;
 }

@@ -29,8 +29,13 @@ struct Tile {
   std::array<std::int64_t, 3> groups(const MatmulDims& d, const TileUse& use) const {
     return {ceil_div(d.n, bn), use.tiles(d.m, bm), d.g};
   }
-  Tiles tiles(const MatmulDims& d, const TileUse& use) const {
-    return {groups(d, use), bk, iterations(), use.row_groups > 0 ? kGroupSearch : 0};
+  Tiles tiles(const Product& product, const hal::DeviceInfo& target) const {
+    return {.groups = groups(product.dims, product.use),
+            .step = bk,
+            .per_step = iterations(),
+            .fixed = product.use.row_groups > 0 ? kGroupSearch : 0,
+            .elements = bm * bn,
+            .rate = tile_rate(target, hal::DType::f32, {{tm, tn, 3}})};
   }
 };
 
@@ -128,9 +133,10 @@ void encode(const EncodeArgs& args) {
 
 std::vector<Fit> gpu_tile_alternatives(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
   std::vector<Fit> result;
+  const Product product{d, use};
   const auto add = [&](const std::map<std::string, std::int64_t>& params, const Tile& tile) {
     if (!fits(target, tile, use)) return;
-    for (Fit& fit : product_alternatives(params, Product{d, use}, target, tile.tiles(d, use)))
+    for (Fit& fit : product_alternatives(params, product, target, tile.tiles(product, target)))
       result.push_back(std::move(fit));
   };
   for (const Tile& tile : tiles_for(target, use)) add(params_of(tile), tile);
@@ -157,6 +163,7 @@ bool gpu_tile_prefetches(const std::map<std::string, std::int64_t>& params, cons
 }
 
 Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use) {
+  const Product product{d, use};
   const std::int64_t rows = use.rows(d.m);
   // How many tiles groups need is known at run time only; and CPU drivers run what is measured to be fast there.
   const bool by_work = !target.is_cpu && use.row_groups == 0;
@@ -171,17 +178,14 @@ Fit gpu_tile_fit(const MatmulDims& d, const hal::DeviceInfo& target, TileUse use
         continue;
     }
     if (by_work) {
-      const double time = busiest_core(d, target, tile.tiles(d, use), tile.bm * tile.bn,
-                                       {tile.tm, tile.tn, 1}, use.may_split());
+      const double time = product_seconds(d, target, tile.tiles(product, target), use.may_split());
       constexpr double kMinGain = 1.03;
       if (chosen && time * kMinGain > best) continue;
       best = time;
     }
     chosen = &tile;
   }
-  if (chosen) {
-    return fit_product(params_of(*chosen), Product{d, use}, target, chosen->tiles(d, use));
-  }
+  if (chosen) return fit_product(params_of(*chosen), product, target, chosen->tiles(product, target));
   return Fit::no("the smallest tile needs " + std::to_string(kTiles[4].shared_bytes()) +
                  " bytes of workgroup memory and workgroups of 64; the device has " +
                  std::to_string(workgroup_bytes(target)) + " and " + std::to_string(max_invocations(target)));

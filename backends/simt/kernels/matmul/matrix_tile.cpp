@@ -138,18 +138,12 @@ std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const 
     }
     return chosen;
   }
-  // By RDNA3's matrix unit and local memory; others are not far from it.
-  constexpr double kLoad = 8, kTileLoad = 6, kMinGain = 1.03;
+  constexpr double kMinGain = 1.03;
   double best = 0;
   for (const MatrixTile& tile : tiles) {
-    Tiles work = product_tiles(tile, product);
+    Tiles work = product_tiles(tile, product, target);
     work.groups[1] = product.use.full_tiles(d.m, tile.bm());
-    double time =
-        busiest_core(d, target, work, tile.bm() * tile.bn(),
-                     {tile.fm * tile.shape.m, tile.fn * tile.shape.n, kLoad}, product.use.may_split());
-    // Groups always waste less in lower tiles, which read more.
-    if (product.use.grouped())
-      time *= 1 + kTileLoad * (1.0 / static_cast<double>(tile.bm()) + 1.0 / static_cast<double>(tile.bn()));
+    const double time = product_seconds(d, target, work, product.use.may_split());
     if (chosen && time * kMinGain > best) continue;
     chosen = tile;
     best = time;
@@ -163,9 +157,20 @@ std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixSh
          std::to_string(workgroup_bytes(target)) + " bytes";
 }
 
-Tiles product_tiles(const MatrixTile& tile, const Product& product) {
+Tiles product_tiles(const MatrixTile& tile, const Product& product, const hal::DeviceInfo& target) {
+  // Of a subgroup from workgroup memory, by RDNA3's; and of the workgroup from device memory. Others are not far from it.
+  constexpr double kLoad = 8, kTileLoad = 6;
+  constexpr std::int64_t kSubgroups = 8;  // that keep a core busy
   const std::int64_t search = product.use.row_groups > 0 ? kGroupSearch : 0;
-  return {tile.groups(product), tile.bk, tile.iterations(), tile.end_iterations() + search};
+  return {.groups = tile.groups(product),
+          .step = tile.bk,
+          .per_step = tile.iterations(),
+          .fixed = tile.end_iterations() + search,
+          .elements = tile.bm() * tile.bn(),
+          .rate = tile_rate(
+              target, tile.shape.in,
+              {{tile.fm * tile.shape.m, tile.fn * tile.shape.n, kLoad}, {tile.bm(), tile.bn(), kTileLoad}}),
+          .per_core = std::max<std::int64_t>(2, kSubgroups / (tile.rows * tile.columns))};
 }
 
 void launch_product(const kernels::EncodeArgs& args, const Product& product, const MatrixTile& tile,

@@ -64,7 +64,7 @@ std::optional<MatrixTile> best_tile(const std::vector<MatrixTile>& tiles, const 
 std::string unsupported_tiles(const hal::DeviceInfo& target, const hal::MatrixShape& shape);
 
 // A product by `tile`, for fit_product.
-Tiles product_tiles(const MatrixTile& tile, const Product& product);
+Tiles product_tiles(const MatrixTile& tile, const Product& product, const hal::DeviceInfo& target);
 // Records a product by the kernel `own`, to which are added the tile's defines, TRANS_A, TRANS_B, and WIDE_A and WIDE_B:
 // 1 where rows in device memory are multiples of eight elements; also WIDE_C, WHOLE_STEPS, and what groups need.
 void launch_product(const kernels::EncodeArgs& args, const Product& product, const MatrixTile& tile,

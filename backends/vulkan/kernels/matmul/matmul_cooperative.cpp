@@ -76,7 +76,7 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   for (const hal::MatrixShape& shape : shapes)
     if (const auto tile = simt::best_tile(
             tiles(target, shape, subgroup_choices(target, shape).front(), product.dims), target, product))
-      return simt::fit_product(tile->params(), product, target, simt::product_tiles(*tile, product));
+      return simt::fit_product(tile->params(), product, target, simt::product_tiles(*tile, product, target));
   return Fit::no(simt::unsupported_tiles(target, shapes.front()));
 }
 
@@ -87,8 +87,8 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   for (const hal::MatrixShape& shape : simt::matrix_shapes(target, call.inputs[0].dtype))
     for (const std::int64_t lanes : subgroup_choices(target, shape))
       for (const MatrixTile& tile : tiles(target, shape, lanes, product.dims))
-        for (Fit& fit :
-             simt::product_alternatives(tile.params(), product, target, simt::product_tiles(tile, product)))
+        for (Fit& fit : simt::product_alternatives(tile.params(), product, target,
+                                                   simt::product_tiles(tile, product, target)))
           result.push_back(std::move(fit));
   // What CPU drivers do only where it is asked for, so that tests run it.
   if (target.is_cpu)
@@ -99,7 +99,7 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
       if (tile.workgroup() <= simt::max_invocations(target) &&
           shared_bytes(tile, product.dims, 2) <= simt::workgroup_bytes(target))
         for (Fit& fit :
-             simt::product_alternatives(params, product, target, simt::product_tiles(tile, product)))
+             simt::product_alternatives(params, product, target, simt::product_tiles(tile, product, target)))
           result.push_back(std::move(fit));
     }
   return result;
