@@ -159,6 +159,7 @@ std::vector<std::string> feature_names(const Features& features, const Propertie
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_BALLOT_BIT) != 0, "subgroup-ballot"},
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0,
        "subgroup-shuffle"},
+      {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) != 0, "subgroup-vote"},
       {features.cooperative_matrix, "cooperative-matrix"},
       {features.bfloat16_matrix, "bf16-matrix"},
       {features.subgroup_size_control, "subgroup-size-control"}};

@@ -14,6 +14,7 @@
 #include "attention_matrix.inc"
 #include "attention_matrix_mask.inc"
 #extension GL_KHR_shader_subgroup_shuffle : require
+#extension GL_KHR_shader_subgroup_vote : require
 // Queries stay in registers where there is room (OWN_X_HELD), else in workgroup memory.
 #define K_AT 0
 #define V_AT (K_AT + BC * STRIDE_D)
@@ -41,6 +42,19 @@
 #define OVER_ROW(x, OPERATION) \
   UNROLL for (int mesh_s = 1; mesh_s < GROUPS; mesh_s *= 2) x = OPERATION(x, subgroupShuffleXor(x, mesh_s));
 #define SUM_OF_TWO(x, y) ((x) + (y))
+// Scores are numbers of log2 as soon as they are multiplied by `factor`. Without options that waits for the exponent.
+#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0 || POSITIVE_SCALE == 0)
+// Sums are rescaled only when a logit is so much larger, in units of log2, than what probabilities are relative to. They are
+// scaled so that low parts stay above the smallest f16 numbers, and high ones below the largest.
+#define SLACK 8.0f
+#if MATRIX_BF16
+#define LOG2_SCALE 0.0f
+#else
+#define LOG2_SCALE 7.0f
+#endif
+// Every column of it is the rows' factors.
+#define LOAD_RESCALES(factors) \
+  coopMatLoadNV(factors, memory, RESCALES_AT + own * (MATRIX_M / 4), 0, true);
 
 KERNEL_BEGIN
   int item = GROUP_ID(1) * NUM_GROUPS(0) + GROUP_ID(0);
@@ -55,6 +69,7 @@ KERNEL_BEGIN
     int batch = item / blocks / heads;
     int group = head / (heads / kv_heads);
     float scale_log2 = scale * LOG2_E;
+    float factor = LOGITS ? 1.0f : scale_log2;
     DECODE_EXTRAS(items / blocks / heads, batch)
     DECODE_HEAD
     DECLARE_SHOWN_KEYS
@@ -66,13 +81,14 @@ KERNEL_BEGIN
 #endif
     MatrixSum sums[DVP / MATRIX_N];
     UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = FIRST_SUM;
-    // Per item, of its row: the largest logit so far, and of the sum of the probabilities what the items here add.
-    float row_max[ITEMS];
+    // Per item, of its row: the logit, in units of log2, that probabilities are relative to, and of the sum of the probabilities what
+    // the items here add.
+    float base[ITEMS];
     float row_sum[ITEMS];
     int segment[ITEMS];
     UNROLL for (int e = 0; e < ITEMS; ++e) {
-      row_max[e] = HAS(SINK) ? NUMBER_AT(sink_at + head) * LOG2_E : MASKED_SCORE;
-      row_sum[e] = HAS(SINK) && ITEM_GROUP(e) == 0 ? P_SCALE : 0.0f;
+      base[e] = HAS(SINK) ? NUMBER_AT(sink_at + head) * LOG2_E : MASKED_SCORE;
+      row_sum[e] = HAS(SINK) && ITEM_GROUP(e) == 0 ? exp2(LOG2_SCALE) : 0.0f;
       segment[e] = HAS_SEGMENTS ? QUERY_SEGMENT(first + own_rows + ITEM_ROW(e)) : 0;
     }
     int base_k = (batch * t_len * kv_heads + group) * D;
@@ -108,12 +124,14 @@ KERNEL_BEGIN
       FENCE();
       float x[ITEMS * 8];
       READ_SCORES(x)
-      UNROLL for (int e = 0; e < ITEMS; ++e) {
-        int i = first + own_rows + ITEM_ROW(e);
-        int j = tile + ITEM_GROUP(e) * 8;
-        UNROLL for (int u = 0; u < 8; ++u) {
-          float softcap_grad;
-          LOGIT(x[e * 8 + u], softcap_grad, i, j + u)
+      if (LOGITS) {
+        UNROLL for (int e = 0; e < ITEMS; ++e) {
+          int i = first + own_rows + ITEM_ROW(e);
+          int j = tile + ITEM_GROUP(e) * 8;
+          UNROLL for (int u = 0; u < 8; ++u) {
+            float softcap_grad;
+            LOGIT(x[e * 8 + u], softcap_grad, i, j + u)
+          }
         }
       }
       if (!ALL_KEYS_SHOWN(tile)) {
@@ -128,37 +146,60 @@ KERNEL_BEGIN
           }
         }
       }
-      float rescale[ITEMS];
+      float largest[ITEMS];
+      bool grows = false;
       UNROLL for (int e = 0; e < ITEMS; ++e) {
-        float next_max = x[e * 8];
-        UNROLL for (int u = 1; u < 8; ++u) next_max = max(next_max, x[e * 8 + u]);
-        OVER_ROW(next_max, max)
-        next_max = max(next_max, row_max[e]);
-        // For a row that has seen no key so far, so that exp2(MASKED_SCORE - base) is 0.
-        float base = next_max > 0.5f * MASKED_SCORE ? next_max : 0.0f;
-        rescale[e] = exp2(row_max[e] - base);
-        row_max[e] = next_max;
-        row_sum[e] *= rescale[e];
-        base -= LOG2_P_SCALE;
-        UNROLL for (int u = 0; u < 8; ++u) {
-          x[e * 8 + u] = exp2(x[e * 8 + u] - base);
-          row_sum[e] += x[e * 8 + u];
+        largest[e] = x[e * 8];
+        UNROLL for (int u = 1; u < 8; ++u) largest[e] = max(largest[e], x[e * 8 + u]);
+        OVER_ROW(largest[e], max)
+        largest[e] = largest[e] > 0.5f * MASKED_SCORE ? largest[e] * factor : MASKED_SCORE;
+        grows = grows || largest[e] > base[e] + SLACK;
+      }
+#ifdef ROLLED
+      const bool rescales = true;
+#else
+      bool rescales = subgroupAny(grows);
+#endif
+      if (rescales) {
+        UNROLL for (int e = 0; e < ITEMS; ++e) {
+          float next_base = max(base[e], largest[e]);
+          float rescale = exp2(base[e] - next_base);
+          base[e] = next_base;
+          row_sum[e] *= rescale;
+          if (ITEM_GROUP(e) == 0)
+            memory[RESCALES_AT + QUOTIENT(own_rows + ITEM_ROW(e), 4)][REST(ITEM_ROW(e), 4)] = BITS_OF(rescale);
         }
       }
+      // Not within the branch: lavapipe takes it for a barrier of the workgroup, whose subgroups go different ways.
       FENCE();
+#ifndef ROLLED
+      if (rescales) {
+        MatrixSum factors;
+        LOAD_RESCALES(factors)
+        UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) sums[n] = MULTIPLY_ELEMENTWISE(sums[n], factors);
+      }
+#endif
       UNROLL for (int e = 0; e < ITEMS; ++e) {
+        // For a row that has seen no key so far, so that its probabilities are 0.
+        float from = base[e] > 0.5f * MASKED_SCORE ? base[e] - LOG2_SCALE : 0.0f;
+        UNROLL for (int u = 0; u < 8; ++u) {
+          x[e * 8 + u] = exp2(MAD(x[e * 8 + u], factor, -from));
+          row_sum[e] += x[e * 8 + u];
+        }
         WRITE_PARTS(x, e, 1.0f)
-        if (ITEM_GROUP(e) == 0)
-          memory[RESCALES_AT + QUOTIENT(own_rows + ITEM_ROW(e), 4)][REST(ITEM_ROW(e), 4)] = BITS_OF(rescale[e]);
       }
       FENCE();
       MatrixA parts[BC / MATRIX_K * PARTS];
       LOAD_PARTS(parts)
-      // Every column of it is the rows' factors.
+#ifdef ROLLED
+      // Always, and where each sum is used: ANV keeps sums that a branch may change twice.
       MatrixSum factors;
-      coopMatLoadNV(factors, memory, RESCALES_AT + own * (MATRIX_M / 4), 0, true);
+      LOAD_RESCALES(factors)
+#endif
       UNROLL for (int n = 0; n < DVP / MATRIX_N; ++n) {
+#ifdef ROLLED
         sums[n] = MULTIPLY_ELEMENTWISE(sums[n], factors);
+#endif
         ADD_WEIGHTED(sums[n], parts, V_AT, n)
 #ifdef ROLLED
         // Behind the first of them, where registers are free again.
@@ -178,7 +219,7 @@ KERNEL_BEGIN
       int i = first + own_rows + ITEM_ROW(e);
       if (i < s_len && ITEM_GROUP(e) == 0)
         STORE(lse, (batch * heads + head) * s_len + i,
-              row_sum[e] > 0.0f ? (row_max[e] + log2(row_sum[e]) - LOG2_P_SCALE) * LN_2 : -INFINITY_F);
+              row_sum[e] > 0.0f ? (base[e] + log2(row_sum[e]) - LOG2_SCALE) * LN_2 : -INFINITY_F);
     }
     WRITE_SUMS(sums, o, DVP, DV, s_len, heads, head, inverse)
   }

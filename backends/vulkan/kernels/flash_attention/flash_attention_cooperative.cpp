@@ -139,7 +139,7 @@ std::string unsupported_call(const CallView& call, const hal::DeviceInfo& target
   if (std::string reason = unsupported_cooperative(target, call.inputs[0].dtype); !reason.empty())
     return reason;
   if (attention_dims(call).rng_state >= 0) return "drops no probabilities";
-  for (const char* feature : {"subgroup-shuffle", "subgroup-arithmetic"})
+  for (const char* feature : {"subgroup-shuffle", "subgroup-arithmetic", "subgroup-vote"})
     if (!target.has(feature)) return "needs the feature " + std::string(feature);
   return simt::unsupported_attention_size(call);
 }
@@ -236,7 +236,9 @@ simt::Launch over_rows(const EncodeArgs& args, const AttentionDims& d, Kernel ke
                                     {"PRESENT", simt::present_options(d)}})
     command.defines.push_back(simt::define(name, value));
   command.defines.push_back({"SOFT_CAP", d.soft_cap > 0 ? "true" : "false"});
-  if (!forward) {
+  if (forward) {
+    command.defines.push_back(simt::define("POSITIVE_SCALE", d.scale > 0));
+  } else {
     command.defines.push_back(simt::define("COMPUTE_DKV", kernel == Kernel::dkv));
     command.defines.push_back(simt::define("WIDE_ROWS", d.s % 4 == 0));
   }

@@ -23,7 +23,7 @@
 #define X_TURNED_AT (Y_AT + BC * STRIDE_DV)
 #define Y_TURNED_AT (X_TURNED_AT + TURNED_WORDS(DP, WORDS_BC, MATRIX_N))
 #define SCORES_AT (Y_TURNED_AT + COMPUTE_DKV * TURNED_WORDS(DVP, WORDS_BC, MATRIX_N))
-#define SCALARS_AT (SCORES_AT + OWN_ROWS * SCORE_STRIDE)  // lse and delta of streamed queries
+#define SCALARS_AT (SCORES_AT + OWN_ROWS * SCORE_STRIDE)  // lse, in units of log2, and delta of streamed queries
 #define OWN_X_AT (SCALARS_AT + COMPUTE_DKV * BC / 2)
 #define OWN_Y_AT (OWN_X_AT + (1 - OWN_X_HELD) * OWN_ROWS * STRIDE_D)
 #define END_AT (OWN_Y_AT + (1 - OWN_Y_HELD) * OWN_ROWS * STRIDE_DV)
@@ -74,7 +74,7 @@
   WRITE_TURNED_TILE(held_x, X_TURNED_AT, DP)                                                          \
   WRITE_MORE                                                                                          \
   BARRIER();
-// lse and delta of a tile's queries, which begin at a multiple of four. All invocations load what the first ones write: a branch
+// lse, in units of log2, and delta of a tile's queries, which begin at a multiple of four. All invocations load what the first ones write: a branch
 // around the loads would wait for them.
 #define WIDE_SCALARS (WIDE_ROWS && LANES_OF_SUBGROUP >= BC / 4)
 #if WIDE_SCALARS
@@ -91,7 +91,7 @@
   }
 #define WRITE_SCALARS                                                                                 \
   if (own == 0 && lane < BC / 4) {                                                                    \
-    memory[SCALARS_AT + lane] = held_lse;                                                             \
+    memory[SCALARS_AT + lane] = floatBitsToUint(uintBitsToFloat(held_lse) * LOG2_E);                  \
     memory[SCALARS_AT + BC / 4 + lane] = held_delta;                                                  \
   }
 #else
@@ -99,7 +99,7 @@
 #define WRITE_SCALARS                                                                                 \
   for (int mesh_e = LOCAL_ID(0); mesh_e < 2 * BC; mesh_e += WG_X) {                                   \
     int mesh_at = scalars + IMIN(tile + mesh_e % BC, s_len - 1);                                      \
-    memory[SCALARS_AT + QUOTIENT(mesh_e, 4)][REST(mesh_e, 4)] = BITS_OF(mesh_e < BC ? LSE(mesh_at) : NUMBER_AT(mesh_at)); \
+    memory[SCALARS_AT + QUOTIENT(mesh_e, 4)][REST(mesh_e, 4)] = BITS_OF(mesh_e < BC ? LSE(mesh_at) * LOG2_E : NUMBER_AT(mesh_at)); \
   }
 #endif
 #define SCALAR(at) FLOAT_OF_BITS(memory[SCALARS_AT + QUOTIENT(at, 4)][REST(at, 4)])
@@ -247,7 +247,7 @@ KERNEL_BEGIN
 #if COMPUTE_DKV
             int i = tile + column + u;
             int j = own_row;
-            float of_lse = SCALAR(column + u) * LOG2_E;
+            float of_lse = SCALAR(column + u);
             float of_delta = SCALAR(BC + column + u);
 #else
             int i = own_row;
