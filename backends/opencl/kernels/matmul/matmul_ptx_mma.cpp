@@ -28,7 +28,8 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   const Product product = simt::product_of(call);
   const hal::DType in = call.inputs[0].dtype;
   if (const auto best = best_mma_tile(target, in, allows_async(product.dims), product))
-    return simt::fit_product(best->params(), product, target, simt::product_tiles(best->tile, product, target));
+    return simt::fit_product(best->params(), product, target,
+                             simt::product_tiles(best->tile, product, target));
   return Fit::no(simt::unsupported_tiles(target, mma_shape(in)));
 }
 
@@ -37,8 +38,8 @@ std::vector<Fit> alternatives(const CallView& call, const hal::DeviceInfo& targe
   if (!unsupported(call, target).empty()) return result;
   const Product product = simt::product_of(call);
   for (const MmaTile& each : mma_tiles(target, call.inputs[0].dtype, allows_async(product.dims), {0, 2, 3}))
-    for (Fit& fit :
-         simt::product_alternatives(each.params(), product, target, simt::product_tiles(each.tile, product, target)))
+    for (Fit& fit : simt::product_alternatives(each.params(), product, target,
+                                               simt::product_tiles(each.tile, product, target)))
       result.push_back(std::move(fit));
   return result;
 }
