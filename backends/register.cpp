@@ -7,6 +7,7 @@
 #include "backends/threads/backend.h"
 #include "hal/ranks.h"
 #include "hal/registry.h"
+#include "hal/standard_error.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/self_test.h"
 
@@ -20,8 +21,9 @@ void register_backends(hal::Registry& registry, kernels::Catalog& catalog) {
   const auto self_test = std::make_shared<kernels::SelfTest>(hal::DiskCache::from_environment());
   registry.when_opened([self_test, &catalog](hal::Device& device) {
     for (const kernels::SelfTestFailure& item : self_test->run(device, catalog))
-      fmt::print(stderr, "{} ({}, {}): {} failed its self-test and is not used: {}\n", device.info().id,
-                 device.info().name, device.info().driver, item.variant, item.found);
+      hal::print_error(fmt::format("{} ({}, {}): {} failed its self-test and is not used: {}\n",
+                                   device.info().id, device.info().name, device.info().driver, item.variant,
+                                   item.found));
   });
 }
 

@@ -13,6 +13,7 @@
 #include "bench/core/recipe.h"
 #include "bench/core/train_step.h"
 #include "hal/error.h"
+#include "hal/standard_error.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/cost/cost_model.h"
 #include "trainer/run/stop.h"
@@ -89,8 +90,9 @@ int predict_run(const trainer::Registries& registries, const PredictOptions& opt
       if (!device->info().computes)
         throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
       if (header.fields.empty()) header = describe(*device);
-      Run run{
-          plan_of(config, registries.catalog, device->info()), trainer::MeasuredTimes(device->info()), {}};
+      Run run{plan_of(config, registries.catalog, device->info()),
+              trainer::MeasuredTimes(device->info()),
+              {}};
       run.report.recipe =
           fmt::format("{} {}x{}", wanted[i].substr(0, wanted[i].find(" ")), config.batch, config.sequence);
       run_steps(
@@ -130,7 +132,8 @@ int predict_run(const trainer::Registries& registries, const PredictOptions& opt
   if (stop.requested()) return kStopped;
   const double error = median_error(steps, &PredictedStep::measured_error);
   if (error <= max_error) return kDone;
-  fmt::print(stderr, "meshloom: the median error {:.1f}% is above {:.1f}%\n", 100 * error, 100 * max_error);
+  hal::print_error(
+      fmt::format("meshloom: the median error {:.1f}% is above {:.1f}%\n", 100 * error, 100 * max_error));
   return kRegression;
 }
 

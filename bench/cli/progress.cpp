@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <cstdio>
+#include "hal/standard_error.h"
 
 namespace meshloom::bench {
 namespace {
@@ -20,7 +20,7 @@ std::string duration(double seconds) {
 Progress::Progress(bool quiet) : quiet_(quiet), terminal_(isatty(STDERR_FILENO) != 0) {}
 
 Progress::~Progress() {
-  if (!quiet_ && terminal_) fmt::print(stderr, "\r\x1b[K");
+  if (!quiet_ && terminal_) hal::print_error("\r\x1b[K");
 }
 
 void Progress::say(int done, int total, const std::string& what) {
@@ -30,8 +30,7 @@ void Progress::say(int done, int total, const std::string& what) {
   std::string text =
       fmt::format("[{}/{}] {}", done + 1, total, what.size() > 70 ? what.substr(0, 67) + "..." : what);
   if (done > 0) text += fmt::format(", {} left", duration(seconds_since(begin_) / done * (total - done)));
-  fmt::print(stderr, "{}{}{}", terminal_ ? "\r\x1b[K" : "", text, terminal_ ? "" : "\n");
-  std::fflush(stderr);
+  hal::print_error((terminal_ ? "\r\x1b[K" : "") + text + (terminal_ ? "" : "\n"));
 }
 
 }  // namespace meshloom::bench

@@ -10,8 +10,10 @@
 #include <cstring>
 #include <exception>
 #include <new>
+#include <system_error>
 
 #include "hal/error.h"
+#include "hal/standard_error.h"
 #include "hal/suggest.h"
 #include "trainer/cli/command.h"
 #include "trainer/config/trainer_config.h"
@@ -41,8 +43,54 @@ int fail(std::string text, int code) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text)
     if (c == '\n' || c == '\r') c = ' ';
-  fmt::print(stderr, "meshloom: {}\n", text);
+  hal::print_error("meshloom: " + text + "\n");
   return code;
+}
+
+// Throws Error where standard output did not take all that was printed; a reader may close the pipe early.
+void check_output(int reason) {
+  if (reason != EPIPE)
+    throw Error("standard output", "must accept the output",
+                reason ? std::strerror(reason) : "an error before");
+}
+
+int run_and_flush(const Action& action) {
+  int code = 0;
+  try {
+    code = action();
+  } catch (const std::system_error& error) {  // of fmt::print
+    if (!std::ferror(stdout)) throw;
+    check_output(error.code().value());
+    return code;
+  }
+  errno = 0;
+  if (std::fflush(stdout) != 0 || std::ferror(stdout) != 0) check_output(errno);
+  return code;
+}
+
+// The command whose options were read when reading them failed.
+const CLI::App& command_of(const CLI::App& app) {
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  return chosen.empty() ? app : command_of(*chosen.back());
+}
+
+std::string full_name(const CLI::App& command) {
+  const CLI::App* parent = command.get_parent();
+  return (parent ? full_name(*parent) + " " : "") + command.get_name();
+}
+
+std::string unexpected_arguments(const CLI::App& app, const CLI::App& command) {
+  std::vector<std::string> found = app.remaining(/*recurse=*/true), known;
+  for (const CLI::Option* option : command.get_options())
+    for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
+  // A misspelt option; what stands behind it is its value.
+  for (std::string& argument : found) {
+    const std::string name = argument.substr(0, argument.find('='));
+    if (name.starts_with("--"))
+      return fmt::format("'{}' is no option of this command{}", name, hal::suggestion(name, known));
+    argument = "'" + argument + "'";
+  }
+  return fmt::format("nothing more was expected; found {}", hal::join(found));
 }
 
 }  // namespace
@@ -52,7 +100,7 @@ bool muted = false;
 }
 
 void say_note(const std::string& text) {
-  if (!muted) fmt::print(stderr, "note: {}\n", text);
+  if (!muted) hal::print_error("note: " + text + "\n");
 }
 
 void mute_notes(bool mute) { muted = mute; }
@@ -86,17 +134,14 @@ int run_command_line(int argc, char** argv, const hal::Registry& registry, const
     try {
       app.parse(argc, argv);
     } catch (const CLI::Success& done) {
-      return app.exit(done);  // --help, --version
+      return run_and_flush([&] { return app.exit(done); });  // --help, --version
     } catch (const CLI::ParseError& error) {
-      return fail(fmt::format("command line: {} (see meshloom --help)", error.what()), 2);
+      const CLI::App& command = command_of(app);
+      const std::string found =
+          dynamic_cast<const CLI::ExtrasError*>(&error) ? unexpected_arguments(app, command) : error.what();
+      return fail(fmt::format("command line: {} (see {} --help)", found, full_name(command)), 2);
     }
-    const int code = action();
-    errno = 0;
-    if ((std::fflush(stdout) != 0 || std::ferror(stdout) != 0) &&
-        errno != EPIPE)  // a reader may close the pipe early
-      throw Error("standard output", "must accept the output",
-                  errno ? std::strerror(errno) : "an error before");
-    return code;
+    return run_and_flush(action);
   } catch (const Error& error) {
     return fail(error.what(), 1);
   } catch (const std::bad_alloc&) {

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "hal/error.h"
+#include "hal/standard_error.h"
 #include "kernels/core/call_parser.h"
 #include "trainer/cli/inspect_ranking.h"
 #include "trainer/cli/inspect_text.h"
@@ -402,7 +403,7 @@ int inspect_kernels(const Registries& registries, const InspectOptions& options)
         print(found);
     } catch (const Error& error) {
       if (calls.size() == 1) throw;
-      fmt::print(stderr, "meshloom: {}\n", error.what());
+      hal::print_error(fmt::format("meshloom: {}\n", error.what()));
       all_inspected = false;
     }
   }

@@ -5,6 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
+#include "hal/standard_error.h"
 #include "trainer/cli/inference_recipe.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/plan_serving.h"
@@ -275,7 +276,7 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   try {
     require_memory(plan, compose, device->info());
   } catch (const hal::OutOfMemory& error) {
-    fmt::print(stderr, "meshloom: {}\n", error.what());
+    hal::print_error(fmt::format("meshloom: {}\n", error.what()));
     return 2;
   }
   return 0;

@@ -67,12 +67,38 @@ TEST(StandardStreams, MayBeClosed) {
   EXPECT_EQ(read_text(scratch.path("run") + "/.lock"), "");
 }
 
+// A full disk below a log ends no run.
+TEST(StandardStreams, ErrorsMayFindNoRoom) {
+  const Scratch scratch;
+  const Outcome noted = meshloom(
+      "train tiny --device cpu --steps 2 --sample 0 --modify Quantize{} --modify SetDType{dtype=f32} "
+      "--data " +
+      scratch.file("text", sample_text(4000)) + " --out " + scratch.path("run") + " 2>/dev/full");
+  EXPECT_EQ(noted.code, 0);
+  EXPECT_EQ(meshloom("trian 2>/dev/full").code, 2);
+}
+
+TEST(StandardStreams, AReaderMayLeaveEarly) {
+  const Outcome head = meshloom("kernels --json | head -n 1");
+  EXPECT_EQ(head.err, "");
+}
+
 INSTANTIATE_TEST_SUITE_P(
     CommandLine, BadInputs,
     testing::Values(
         BadInput{"no_command", "", {"command line"}, "", 2},
         BadInput{"unknown_command", "trian", {"command line", "trian"}, "", 2},
-        BadInput{"unknown_option", "train tiny --dataa x", {"command line", "--dataa"}, "", 2},
+        BadInput{"unknown_option",
+                 "train tiny --dataa x",
+                 {"command line", "'--dataa'", "did you mean '--data'", "(see meshloom train --help)"},
+                 "",
+                 2},
+        BadInput{"unknown_option_of_bench",
+                 "bench tune tiny --budgett 3",
+                 {"'--budgett'", "did you mean '--budget'", "(see meshloom bench tune --help)"},
+                 "",
+                 2},
+        BadInput{"more_than_a_recipe", "plan tiny gpt2-124m", {"nothing more", "'gpt2-124m'"}, "", 2},
         BadInput{"steps_not_a_number", "train tiny --steps many", {"--steps", "many"}, "", 2},
         BadInput{"steps_zero",
                  "train tiny --steps 0",
@@ -115,6 +141,8 @@ INSTANTIATE_TEST_SUITE_P(
                  "plan tiny --device null --modify 'Adapt{with=Lora{rank=2 alpha=inf}}'",
                  {"alpha must be positive and finite"}},
         BadInput{"full_standard_output", "config tiny >/dev/full", {"standard output", "No space left"}},
+        BadInput{"full_for_much_output", "kernels --json >/dev/full", {"standard output", "No space left"}},
+        BadInput{"full_for_help", "train --help >/dev/full", {"standard output: must accept the output"}},
         BadInput{"recipe_and_config", "train tiny --config x --data {data}", {"recipe", "--config"}, "", 2},
         BadInput{"no_recipe", "train --data {data}", {"recipe", "neither"}},
         BadInput{"unknown_recipe", "train tiyn --data {data}", {"recipe", "tiyn", "did you mean 'tiny'"}},
