@@ -501,7 +501,9 @@ class TrainRun {
   void print_sample() {
     on_.reset();  // the generator takes its memory
     try {
-      Generator generator(config_, text_sample_->sequence(), text_sample_->source(), *device_, catalog_,
+      TrainerConfig config = config_;
+      config.kernels.clear();  // they were made for the calls of training
+      Generator generator(config, text_sample_->sequence(), text_sample_->source(), *device_, catalog_,
                           open_checkpoint(result_.checkpoint, /*verify=*/false).model);
       fmt::print("\n{}\n", text_sample_->write(generator));
     } catch (const hal::DeviceLost& error) {

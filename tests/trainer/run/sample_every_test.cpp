@@ -73,6 +73,19 @@ TEST_F(SampleEvery, TakesTheMemoryThatPlanSays) {
   }
 }
 
+// Kernel rules name variants for the calls of training, and a sample's have other shapes: here fewer rows than a tile.
+TEST_F(SampleEvery, KernelRulesAreNotOfSamples) {
+  const std::string rule =
+      " --steps 2 --sample 8 --set model.decoder.dim=256 --set 'kernels=[KernelRule{op=matmul "
+      "path=\"**.q_proj\" "
+      "variant=rows params=[\"tile_m=256\"]}]'";
+  for (const std::string more : {"", " --sample-every 0.001"}) {
+    const Outcome run = train("rule" + std::to_string(more.size()), rule + more);
+    EXPECT_EQ(run.code, 0) << run.err;
+    EXPECT_THAT(run.out, HasSubstr("\nsample (prompt | continuation):\n"));
+  }
+}
+
 TEST_F(SampleEvery, SaysWhereNoCacheKeepsWhatWasComputed) {
   const std::string relative = " --set model.decoder.stack.layer.attention.distance_bias=RelativeBias{}";
   const Outcome run = train("relative", "--steps 3 --sample 20 --sample-every 0.001" + relative);
