@@ -54,7 +54,8 @@ Fit Variant::answer(const CallView& call, const hal::DeviceInfo& target) const {
   if (!cast_variant || !*cast_variant) return Fit::no(reason + ", and the backend has no kernel that casts");
   const std::vector<TensorType> in = widened(call.inputs), out = widened(call.outputs);
   Fit wide = trusted_fit({call.op, in, out, call.attrs}, target);
-  if (!wide.ok) return wide;
+  // Why it does not take the call as it is says more than why it does not take one of f32.
+  if (!wide.ok) return low_precision ? Fit::no(reason) : wide;
   if (std::string no = against(call, **cast_variant, target); !no.empty()) return Fit::no("cast: " + no);
   wide.params[kF32Fallback] = 1;
   wide.workspace_bytes = offset_aligned(wide.workspace_bytes, target);

@@ -62,5 +62,15 @@ TEST(KernelRules, TakeThePatternsOfModifiers) {
               HasSubstr("names are separated by single dots"));
 }
 
+// A variant for 16 bits is refused for what it lacks, not because it takes no f32 copies.
+TEST(KernelRules, SayWhyTheCallItselfIsRefused) {
+  const Outcome refused = meshloom(
+      "plan tiny --device null:opencl --as rtx4090 --set dtype=f16 --rule '.* => SetKernel{op=matmul "
+      "variant=dpas}'");
+  EXPECT_EQ(refused.code, 1);
+  EXPECT_THAT(refused.err, HasSubstr("a variant named by a rule must fit"));
+  EXPECT_THAT(refused.err, Not(HasSubstr("not f32")));
+}
+
 }  // namespace
 }  // namespace meshloom::tests
