@@ -86,12 +86,14 @@ void choose_input(TrainerConfig& tree, const std::vector<std::string>& files,
 
 void apply_modify(TrainerConfig& config, const std::vector<std::string>& texts,
                   const layers::ClassTable& classes) {
+  std::vector<layers::Child<ModifierConfig>> modifiers;  // of all options, as messages number them
   for (const std::string& text : texts) {
-    const auto modifiers = modifiers_of(text, classes);
-    if (modifiers.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
-    for (const std::string& note : apply_modifiers(config, modifiers, "--modify", classes).no_ops)
-      say_note(note);
+    const auto more = modifiers_of(text, classes);
+    if (more.empty()) throw Error("--modify", "must name a modifier", "'" + text + "'");
+    modifiers.insert(modifiers.end(), more.begin(), more.end());
   }
+  for (const std::string& note : apply_modifiers(config, modifiers, "--modify", classes).no_ops)
+    say_note(note);
 }
 
 void RecipeOptions::add_to(CLI::App& command) {

@@ -72,5 +72,13 @@ TEST(KernelRules, SayWhyTheCallItselfIsRefused) {
   EXPECT_THAT(refused.err, Not(HasSubstr("not f32")));
 }
 
+TEST(ConfigCommand, NumbersTheModifiersOfAllOptions) {
+  EXPECT_THAT(meshloom("config tiny --modify Quantize{} --modify SetDType{dtype=f32} --diff").err,
+              HasSubstr("--modify[1] SetDType: changes nothing"));
+  EXPECT_THAT(
+      meshloom("config tiny --modify Quantize{} --modify 'Wrap{class=MoE with=Monitor{} slot=base}'").err,
+      HasSubstr("--modify[1] Wrap: must apply"));
+}
+
 }  // namespace
 }  // namespace meshloom::tests
