@@ -38,7 +38,7 @@ int calibrate_run(const trainer::Registries& registries, const CalibrateOptions&
   {
     Progress progress(options.quiet);
     run_steps(
-        config, plan_of(config, registries.catalog, device->info()), *device, registries.catalog,
+        config, plan_to_run(config, registries.catalog, device->info()), *device, registries.catalog,
         options.steps, [&] { return stop.requested(); },
         [&](int done, int total, const std::string& what) { progress.say(done, total, what); }, report);
   }

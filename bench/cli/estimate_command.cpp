@@ -1,5 +1,6 @@
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <memory>
 
 #include "bench/cli/command.h"
@@ -8,7 +9,9 @@
 #include "bench/core/estimate.h"
 #include "bench/core/recipe.h"
 #include "hal/error.h"
+#include "trainer/cli/command.h"
 #include "trainer/cli/recipe_options.h"
+#include "trainer/compose/report.h"
 #include "trainer/run/stop.h"
 
 namespace meshloom::bench {
@@ -43,6 +46,14 @@ int estimate_run(const trainer::Registries& registries, const EstimateCommandOpt
   const trainer::TrainerConfig config = recipe.resolved(registries);
   const trainer::StopSignals stop;
   const trainer::Plan plan = plan_of(config, registries.catalog, info);
+  std::int64_t memory = trainer::memory_limit(info);
+  if (config.memory > 0) memory = memory > 0 ? std::min(memory, config.memory) : config.memory;
+  if (memory > 0 && plan.peak_bytes > memory)
+    trainer::say_note(
+        fmt::format("the step takes {} of the device's memory, of which there are {}: the recipe is "
+                    "estimated as it is, though "
+                    "a run of it would be made to fit or refused (see `meshloom plan`)",
+                    trainer::readable_bytes(plan.peak_bytes), trainer::readable_bytes(memory)));
   EstimatedStep step;
   {
     Progress progress(options.quiet);

@@ -90,7 +90,7 @@ int predict_run(const trainer::Registries& registries, const PredictOptions& opt
       if (!device->info().computes)
         throw Error("--device", "must be one that computes", device->info().id + ", " + device->info().name);
       if (header.fields.empty()) header = describe(*device);
-      Run run{plan_of(config, registries.catalog, device->info()),
+      Run run{plan_to_run(config, registries.catalog, device->info()),
               trainer::MeasuredTimes(device->info()),
               {}};
       run.report.recipe =

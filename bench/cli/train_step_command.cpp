@@ -38,7 +38,7 @@ int step_run(const trainer::Registries& registries, const TrainStepOptions& opti
   report.recipe = options.recipe.recipe.empty() ? options.recipe.config : options.recipe.recipe;
   report.header.set("recipe",
                     fmt::format("{}, {} rows of {} tokens", report.recipe, config.batch, config.sequence));
-  trainer::Plan plan = plan_of(config, registries.catalog, device->info());
+  trainer::Plan plan = plan_to_run(config, registries.catalog, device->info());
   for (const std::string& note : plan.notes) trainer::say_note(note);
   if (const std::string note = load_note(); !note.empty()) trainer::say_note(note);
   report.ceilings = measure_ceilings(*device, registries.devices);

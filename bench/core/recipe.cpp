@@ -7,12 +7,26 @@
 
 namespace meshloom::bench {
 
-trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
-                      const hal::DeviceInfo& device) {
+namespace {
+
+trainer::Plan composed(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
+                       const hal::DeviceInfo& device, bool enforce_memory) {
   trainer::ComposeOptions options = config.compose_options();
-  options.enforce_memory = false;
+  options.enforce_memory = enforce_memory;
   options.evaluation = false;
   return trainer::compose_training(*config.model, *config.learner, options, catalog, device);
+}
+
+}  // namespace
+
+trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
+                      const hal::DeviceInfo& device) {
+  return composed(config, catalog, device, /*enforce_memory=*/false);
+}
+
+trainer::Plan plan_to_run(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
+                          const hal::DeviceInfo& device) {
+  return composed(config, catalog, device, /*enforce_memory=*/true);
 }
 
 std::vector<Workload> recipe_workloads(const trainer::Plan& plan, const kernels::Catalog& catalog) {

@@ -13,6 +13,9 @@ namespace meshloom::bench {
 // The training plan of a resolved recipe, even if it exceeds the device's memory.
 trainer::Plan plan_of(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device);
+// The same for steps that run. Throws OutOfMemory, which says what takes the memory.
+trainer::Plan plan_to_run(const trainer::TrainerConfig& config, const kernels::Catalog& catalog,
+                          const hal::DeviceInfo& device);
 
 // Its distinct calls with their variants in the plan, those with the most FLOPs and bytes first; without
 // views, which run no kernel.

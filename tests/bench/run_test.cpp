@@ -451,5 +451,13 @@ TEST(BenchCommand, ErrorsAreOneLine) {
   }
 }
 
+// It says what takes the memory, as a run does, before anything is allocated.
+TEST(BenchCommand, AStepThatDoesNotFitIsRefused) {
+  const tests::Outcome run =
+      tests::meshloom("bench train_step tiny --device cpu --memory 64KiB --steps 1 --quiet");
+  EXPECT_EQ(run.code, 1);
+  EXPECT_THAT(run.err, HasSubstr("out of memory on device cpu as host-cpu: the peak must not exceed"));
+}
+
 }  // namespace
 }  // namespace meshloom::bench

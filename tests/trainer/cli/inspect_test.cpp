@@ -14,6 +14,7 @@ namespace {
 
 using testing::AllOf;
 using testing::HasSubstr;
+using testing::Not;
 
 // The manifest of an installed driver; "" = there is none.
 std::string manifest(const std::string& name) {
@@ -109,7 +110,10 @@ TEST_F(NullHardware, AStepIsEstimated) {
   }
   EXPECT_NEAR(step["likely_seconds"].get<double>(), likely, 1e-9);
   EXPECT_THAT(ops, testing::IsSupersetOf({"matmul", "flash_attention", "flash_attention_grad", "adamw"}));
-  const Outcome text = run("bench estimate tiny --device vulkan:0 --as rx6800xt --quiet");
+  const Outcome text = run("bench estimate tiny --device vulkan:0 --as rx6800xt --memory 64KiB --quiet");
+  EXPECT_THAT(text.err,
+              HasSubstr("of the device's memory, of which there are 64.00 KiB: the recipe is estimated"));
+  EXPECT_THAT(json.err, Not(HasSubstr("of the device's memory")));
   EXPECT_THAT(text.out, AllOf(HasSubstr("nothing runs"), HasSubstr("predicted"), HasSubstr("tokens/s")));
   const Outcome unknown = run("bench estimate tiny --device vulkan:0 --quiet");
   EXPECT_EQ(unknown.code, 1);
