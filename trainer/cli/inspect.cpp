@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cctype>
 #include <cerrno>
 #include <charconv>
@@ -11,6 +12,7 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 #include <optional>
+#include <sstream>
 #include <tuple>
 
 #include "hal/error.h"
@@ -20,6 +22,7 @@
 #include "trainer/cli/inspect_text.h"
 #include "trainer/execute/inspect_call.h"
 #include "trainer/execute/rank_candidates.h"
+#include "trainer/io/file.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -33,12 +36,10 @@ struct NamedCall {
   hal::ShaderModule shader = {};  // without a contract
 };
 
-std::optional<hal::DType> dtype_named(const std::string& word) {
-  try {
-    return hal::dtype_from_string(word);
-  } catch (const Error&) {
-    return std::nullopt;
-  }
+// Whether a dtype stands there, rather than a shape or a call, even if it is one that there is not.
+bool names_dtype(const std::string& word) {
+  return !word.empty() && std::isalpha(static_cast<unsigned char>(word[0])) &&
+         std::all_of(word.begin(), word.end(), [](unsigned char c) { return std::isalnum(c) || c == '_'; });
 }
 
 // The word at the beginning, and the rest.
@@ -109,8 +110,8 @@ std::vector<NamedCall> parse(const kernels::Catalog& catalog, const std::string&
   if (name == "spirv") return {parse_shader(rest, where)};
   const kernels::Contract& contract = catalog.contract(name);
   hal::DType dtype = hal::DType::f32;
-  if (const auto [word, shape] = first_word(rest); dtype_named(word)) {
-    dtype = *dtype_named(word);
+  if (const auto [word, shape] = first_word(rest); names_dtype(word)) {
+    dtype = hal::dtype_from_string(word);
     rest = shape;
   }
   std::vector<NamedCall> calls;
@@ -128,8 +129,7 @@ std::vector<NamedCall> all_calls(const kernels::Catalog& catalog, const InspectO
   };
   for (const std::string& text : options.calls) add(text, "--inspect");
   if (options.file.empty()) return calls;
-  std::ifstream file(options.file);
-  if (!file) throw Error("'" + options.file + "'", "must be a file that can be read", std::strerror(errno));
+  std::istringstream file(read_stream(options.file, "'" + options.file + "'"));
   int number = 0;
   for (std::string line; std::getline(file, line);) {
     ++number;
@@ -377,7 +377,8 @@ InspectedCall inspect(const Registries& registries, hal::Device& device, const N
 int inspect_kernels(const Registries& registries, const InspectOptions& options) {
   const std::vector<NamedCall> calls = all_calls(registries.catalog, options);
   if (calls.empty())
-    throw Error("--inspect", "must name a call, such as 'matmul f16 4096x4096x4096'", "none");
+    throw Error(options.file.empty() ? "--inspect" : "'" + options.file + "'",
+                "must name a call, such as 'matmul f16 4096x4096x4096'", "none");
   const std::unique_ptr<hal::Device> device =
       registries.devices.open_to_inspect(options.device.empty() ? "vulkan" : options.device);
   if (!options.as.empty()) device->run_as(hal::find_profile(options.as));

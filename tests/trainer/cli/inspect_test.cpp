@@ -228,7 +228,12 @@ TEST(Inspect, WhatCannotBeMeantIsRefused) {
   EXPECT_THAT(error("--inspect 'matmull 64x64x64'"), HasSubstr("matmul"));
   EXPECT_THAT(error("--inspect 'matmul 64x64'"), HasSubstr("--inspect: matmul takes MxNxK or GxMxNxK"));
   EXPECT_THAT(error("--inspect matmul"), HasSubstr("must name a shape"));
-  EXPECT_THAT(error("--inspect-file /nonexistent"), HasSubstr("must be a file that can be read"));
+  EXPECT_THAT(error("--inspect 'matmul f64 64x64x64'"), HasSubstr("must be one of f32, f16, bf16"));
+  EXPECT_THAT(error("--inspect-file /nonexistent"), HasSubstr("'/nonexistent'"));
+  EXPECT_THAT(error("--inspect-file /"), HasSubstr("'/': must be a file or a pipe; found a directory"));
+  const Scratch scratch;
+  const std::string empty = scratch.file("empty", "# no call\n");
+  EXPECT_THAT(error("--inspect-file " + empty), HasSubstr("'" + empty + "': must name a call"));
   EXPECT_THAT(error("--asm somewhere"), HasSubstr("go with --inspect"));
 }
 
