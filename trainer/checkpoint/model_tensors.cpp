@@ -8,6 +8,8 @@
 #include <set>
 #include <utility>
 
+#include "hal/suggest.h"
+
 namespace meshloom::trainer {
 
 std::vector<NamedTensor> model_tensors(const Plan& plan) {
@@ -18,13 +20,27 @@ std::vector<NamedTensor> model_tensors(const Plan& plan) {
   return tensors;
 }
 
+namespace {
+
+// What a file has of the layer of a tensor that it lacks, which may be the same in another form: "decoder/head/weight_blocks".
+std::string others_of_layer(const StoredTensors& file, const std::string& name) {
+  const std::string layer = name.substr(0, name.rfind('/') + 1);
+  std::vector<std::string> others;
+  for (const StoredTensor& stored : file.tensors())
+    if (!layer.empty() && stored.name.rfind('/') + 1 == layer.size() && stored.name.starts_with(layer))
+      others.push_back("'" + stored.name.substr(layer.size()) + "'");
+  return others.empty() ? "it is absent" : "it is absent; the layer has " + hal::join(others);
+}
+
+}  // namespace
+
 void check_tensors(const StoredTensors& file, const std::vector<NamedTensor>& wanted, bool convert) {
   const std::string where = "'" + file.path() + "'";
   std::map<std::string, const NamedTensor*> by_name;
   for (const NamedTensor& tensor : wanted) {
     by_name[tensor.name] = &tensor;
     if (!file.find(tensor.name))
-      throw Error(where, "must hold the tensor '" + tensor.name + "'", "it is absent");
+      throw Error(where, "must hold the tensor '" + tensor.name + "'", others_of_layer(file, tensor.name));
   }
   for (const StoredTensor& stored : file.tensors()) {
     const auto it = by_name.find(stored.name);

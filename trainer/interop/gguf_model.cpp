@@ -128,6 +128,10 @@ void GgufModel::read(std::string_view name, std::vector<float>& into) const {
   }
 }
 
+bool GgufModel::in_blocks(std::string_view name) const {
+  return entries_.find(name)->second.tensor->block->elements > 1;
+}
+
 std::string GgufModel::block_format(std::string_view name) const {
   const Entry& entry = entries_.find(name)->second;
   const bool rows_are_kept = entry.change == GgufChange::none || entry.change == GgufChange::query ||

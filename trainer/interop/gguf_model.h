@@ -27,6 +27,7 @@ class GgufModel : public TensorSource {
   std::string file_of(std::string_view name) const override;
   std::string place(std::string_view name) const override;
   void read(std::string_view name, std::vector<float>& into) const override;
+  bool in_blocks(std::string_view name) const override;
   std::string block_format(std::string_view name) const override;
   void read_blocks(std::string_view name, std::vector<std::byte>& into) const override;
 

@@ -73,7 +73,13 @@ class Source {
     std::memcpy(into.data(), values.data(), into.size());
   }
 
-  // The format of the blocks that a parameter is stored in; "" = in none.
+  // How many parameters are stored in blocks, also where they cannot be kept so.
+  std::int64_t count_in_blocks() const {
+    return std::count_if(places_.begin(), places_.end(), [&](const auto& parameter) {
+      return files_.in_blocks(names_[parameter.second.front().first]);
+    });
+  }
+  // The format of the blocks in which a parameter can be kept; "" = in none.
   std::string block_format(const std::string& name) const {
     const auto& places = places_.at(name);
     const TensorMapping& mapping = tensors_[places.front().first];
@@ -186,7 +192,7 @@ Imported import_from(const ReadConfig& read, const TensorSource& files, const Re
   if (options.keep_quantized) {
     keep_blocks(
         model, parameters, [&](const std::string& parameter) { return source.block_format(parameter); },
-        note);
+        source.count_in_blocks(), note);
     contents.model.clear();
     for (const layers::ParameterInfo& parameter : layers::trace_logits(model, catalog, 1, 1).parameters) {
       contents.model.push_back({parameter.path, parameter.type});

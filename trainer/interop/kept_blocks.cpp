@@ -109,15 +109,14 @@ void replace_in_layers(layers::HeterogeneousStack::Config& stack, const std::str
 
 void keep_blocks(layers::CausalLM::Config& model, const std::vector<NamedTensor>& parameters,
                  const std::function<std::string(const std::string& parameter)>& format_of,
-                 const Note& note) {
+                 std::int64_t in_blocks, const Note& note) {
   std::map<std::pair<std::string, std::string>, std::map<std::int64_t, std::string>> formats;
-  std::int64_t in_blocks = 0, kept = 0;
+  std::int64_t kept = 0;
   for (const NamedTensor& parameter : parameters) {
     const std::string format = format_of(parameter.name);
     if (format.empty()) continue;
     const WeightPlace place = place_of(parameter.name);
     formats[{place.stack, place.node}][place.layer] = format;
-    ++in_blocks;
   }
   std::map<std::string, layers::HeterogeneousStack::Config> stacks;
   for (const auto& [where, by_layer] : formats) {

@@ -29,6 +29,8 @@ class TensorSource {
   virtual std::string place(std::string_view name) const = 0;
   // Reads a tensor that find() has, in f32. Throws Error naming the file.
   virtual void read(std::string_view name, std::vector<float>& into) const = 0;
+  // Whether a tensor is stored in blocks, kept or not.
+  virtual bool in_blocks(std::string_view /*name*/) const { return false; }
   // The format (kernels/block_quantized/formats.h) of a matrix that is stored in blocks along the rows that read() gives; "" = it is not.
   virtual std::string block_format(std::string_view /*name*/) const { return {}; }
   // Reads such a matrix as it is stored. Throws Error naming the file.

@@ -69,6 +69,27 @@ TEST(QuantizeRun, TunesResumesAndMerges) {
   EXPECT_LT(std::sqrt(error / size), 0.2);
 }
 
+// A GGUF file's experts become f32, which is said; and what is in blocks is not packed into four bits.
+TEST(QuantizeRun, SaysWhatBecomesOfBlocks) {
+  const Scratch scratch;
+  const std::string data =
+      " --data " + scratch.file("text.txt", sample_text(4000)) + " --device cpu --quiet ";
+  const std::string file = scratch.path("mixture.gguf"), kept = scratch.path("kept");
+  ASSERT_EQ(meshloom("train tiny --steps 1 --replace 'FeedForward=MoE{num_experts=3}'" + data + "--out " +
+                     scratch.path("mixture"))
+                .code,
+            0);
+  ASSERT_EQ(
+      meshloom("export --checkpoint " + scratch.path("mixture") + " --format gguf --dtype q8_0 --out " + file)
+          .code,
+      0);
+  const Outcome imported = meshloom("import " + file + " --keep-quantized --out " + kept);
+  ASSERT_EQ(imported.code, 0) << imported.err;
+  EXPECT_THAT(imported.err, HasSubstr("note: 6 of 16 weights in blocks are stored in f32"));
+  EXPECT_THAT(meshloom("train --init " + kept + kQlora + data + "--out " + scratch.path("run")).err,
+              HasSubstr("q_proj/weight_codes'; found it is absent; the layer has 'weight_blocks'"));
+}
+
 TEST(QuantizeRun, WithoutAdaptersTheRestLearnsAndExportNeedsNoMerge) {
   const Scratch scratch;
   const std::string data =
