@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cmath>
 #include <limits>
 #include <utility>
@@ -82,6 +83,16 @@ void choose_input(TrainerConfig& tree, const std::vector<std::string>& files,
   if (all_jsonl(find_files(files).files, "--data")) layers::replace(tree, "TextFiles", "JsonlFiles", classes);
 }
 
+// CLI11 takes -1 for 2^64 - 1, and names a type of C++ where a fraction stands. "" = a whole number, and perhaps a unit.
+std::string refuse_size(const std::string& text) {
+  const std::size_t begin = text.find_first_not_of(' '), end = text.find_first_not_of("0123456789 ");
+  const std::size_t digits = begin == std::string::npos ? 0 : std::min(end, text.size()) - begin;
+  if (digits > 0 && digits <= 18 &&
+      (end == std::string::npos || std::isalpha(static_cast<unsigned char>(text[end]))))
+    return {};
+  return "must be a whole number of bytes, or of KiB, MiB or GiB, such as 8GiB; found '" + text + "'";
+}
+
 }  // namespace
 
 void apply_modify(TrainerConfig& config, const std::vector<std::string>& texts,
@@ -134,6 +145,7 @@ void RecipeOptions::add_to(CLI::App& command) {
           "--memory", memory,
           "The most memory of the device that the run may take, such as 8GiB; same as --set memory=BYTES")
       ->transform(CLI::AsSizeValue(false))
+      ->transform(CLI::Validator(refuse_size, ""))  // goes before the one above
       ->type_name("SIZE");
   command.add_flag(
       "--tuned", tuned,
