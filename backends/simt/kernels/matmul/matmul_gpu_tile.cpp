@@ -30,12 +30,13 @@ struct Tile {
     return {ceil_div(d.n, bn), use.tiles(d.m, bm), d.g};
   }
   Tiles tiles(const Product& product, const hal::DeviceInfo& target) const {
+    constexpr double kLoad = 3;  // of an invocation from workgroup memory, by RDNA3's
     return {.groups = groups(product.dims, product.use),
             .step = bk,
             .per_step = iterations(),
             .fixed = product.use.row_groups > 0 ? kGroupSearch : 0,
             .elements = bm * bn,
-            .rate = tile_rate(target, hal::DType::f32, {{tm, tn, 3}})};
+            .rate = tile_rate(target, hal::DType::f32, {{tm, tn, kLoad}})};
   }
 };
 
