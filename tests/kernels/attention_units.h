@@ -23,7 +23,7 @@ struct AttentionUnit {
   // Features of q and of v, of the widest heads that are taken.
   std::int64_t widest = 256;
   // Of both together, where that tells which of the contract's calls are taken; else 0.
-  std::int64_t most_features = 0;
+  std::int64_t max_features = 0;
   // Where among the variants of OpenCL it is asked; a GPU without such instructions, and how it is refused.
   std::size_t place = 0;
   std::string other_gpu, refusal;
@@ -57,10 +57,10 @@ class AttentionOnUnit : public AttentionOnTensorCores, public testing::WithParam
   void expect_right_or_refused(hal::Device& device, const kernels::Case& test, std::uint64_t seed) {
     using testing::HasSubstr;
     const AttentionUnit& unit = GetParam();
-    if (unit.most_features > 0) {
+    if (unit.max_features > 0) {
       const std::int64_t d = test.inputs[0].dim(3), dv = test.inputs[2].dim(3);
       const bool taken =
-          d % 8 == 0 && dv % 8 == 0 && d + dv <= unit.most_features && !test.attrs.flag("rng_state");
+          d % 8 == 0 && dv % 8 == 0 && d + dv <= unit.max_features && !test.attrs.flag("rng_state");
       EXPECT_EQ(fit(test, device.info()).ok, taken) << test.name;
     }
     ++asked_;

@@ -17,7 +17,7 @@ std::vector<AttentionUnit> backward_units() {
     unit.wrong = nvidia ? std::vector{2, 3, 4, 5, 7} : std::vector{2, 3, 4, 5};
     unit.wrong_in_self_test = nvidia ? 7 : 3;
     unit.widest = 128;
-    unit.most_features = 256;
+    unit.max_features = 256;
   }
   return all;
 }

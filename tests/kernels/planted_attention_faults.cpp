@@ -211,7 +211,7 @@ void last_slot(Call& call) {
                  std::int32_t{-1});
   }));
 }
-// Every batch row is turned by the positions of the first.
+// Every batch row is rotated by the positions of the first.
 void positions_of_the_first(Call& call) {
   if (!call.has("positions")) return;
   const Int batch = call.view.inputs[1].dim(0), s = call.view.inputs[1].dim(1);

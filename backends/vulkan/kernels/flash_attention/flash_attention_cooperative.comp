@@ -13,6 +13,7 @@
   X(5, int, items) X(6, float, scale) EXTRA_CONSTANTS(X)
 #include "attention_matrix.inc"
 #include "attention_matrix_mask.inc"
+#include "attention_rescale.inc"
 #extension GL_KHR_shader_subgroup_shuffle : require
 #extension GL_KHR_shader_subgroup_vote : require
 // Queries stay in registers where there is room (OWN_X_HELD), else in workgroup memory.
@@ -42,16 +43,6 @@
 #define OVER_ROW(x, OPERATION) \
   UNROLL for (int mesh_s = 1; mesh_s < GROUPS; mesh_s *= 2) x = OPERATION(x, subgroupShuffleXor(x, mesh_s));
 #define SUM_OF_TWO(x, y) ((x) + (y))
-// Scores are numbers of log2 as soon as they are multiplied by `factor`. Without options that waits for the exponent.
-#define LOGITS (SOFT_CAP || HAS(SLOPES) || BIAS != 0 || POSITIVE_SCALE == 0)
-// Sums are rescaled only when a logit is so much larger, in units of log2, than what probabilities are relative to. They are
-// scaled so that low parts stay above the smallest f16 numbers, and high ones below the largest.
-#define SLACK 8.0f
-#if MATRIX_BF16
-#define LOG2_SCALE 0.0f
-#else
-#define LOG2_SCALE 7.0f
-#endif
 // Every column of it is the rows' factors.
 #define LOAD_RESCALES(factors) \
   coopMatLoadNV(factors, memory, RESCALES_AT + own * (MATRIX_M / 4), 0, true);

@@ -28,10 +28,10 @@ std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d, std::int6
 }
 
 // Words of 16 bytes that an invocation has on their way for a tile's side.
-std::int64_t prefetch_words(const MatrixTile& tile, std::int64_t side, bool turned) {
+std::int64_t prefetch_words(const MatrixTile& tile, std::int64_t side, bool transposed) {
   const std::int64_t units =
-      turned ? tile.bk / 2 * hal::round_up(side / 8, 4) : side * (tile.bk / 8);  // operand_tile.inc
-  return hal::ceil_div(units, tile.workgroup()) * (turned ? 2 : 1);
+      transposed ? tile.bk / 2 * hal::round_up(side / 8, 4) : side * (tile.bk / 8);  // operand_tile.inc
+  return hal::ceil_div(units, tile.workgroup()) * (transposed ? 2 : 1);
 }
 
 // What ANV keeps of an invocation in registers: sums, what is on its way and its places, the matrices of A, once more the numbers that
