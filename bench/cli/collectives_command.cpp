@@ -17,7 +17,6 @@
 #include "bench/core/environment.h"
 #include "hal/error.h"
 #include "hal/link_model.h"
-#include "hal/standard_error.h"
 #include "hal/wrappers/checked_transport.h"
 #include "hal/wrappers/delayed_transport.h"
 #include "trainer/cli/command.h"
@@ -138,7 +137,7 @@ int run_processes(Job& job) {
   const bool first = transport->rank() == 0;
   const std::string error = trainer::agreed_error(*transport, own, kPatienceAtStart);
   if (!error.empty()) {
-    if (first) hal::print_error(fmt::format("meshloom: {}\n", error));
+    if (first) trainer::say_error(error);
     transport.reset();  // MPI waits here for rank 0, without which the launcher might end it before the line
     return 1;
   }

@@ -13,7 +13,7 @@
 #include "bench/core/recipe.h"
 #include "bench/core/train_step.h"
 #include "hal/error.h"
-#include "hal/standard_error.h"
+#include "trainer/cli/command.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/cost/cost_model.h"
 #include "trainer/run/stop.h"
@@ -132,8 +132,7 @@ int predict_run(const trainer::Registries& registries, const PredictOptions& opt
   if (stop.requested()) return kStopped;
   const double error = median_error(steps, &PredictedStep::measured_error);
   if (error <= max_error) return kDone;
-  hal::print_error(
-      fmt::format("meshloom: the median error {:.1f}% is above {:.1f}%\n", 100 * error, 100 * max_error));
+  trainer::say_error(fmt::format("the median error {:.1f}% is above {:.1f}%", 100 * error, 100 * max_error));
   return kRegression;
 }
 

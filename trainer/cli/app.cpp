@@ -43,7 +43,7 @@ int fail(std::string text, int code) {
   while (!text.empty() && text.back() == '\n') text.pop_back();
   for (char& c : text)
     if (c == '\n' || c == '\r') c = ' ';
-  hal::print_error("meshloom: " + text + "\n");
+  say_error(text);
   return code;
 }
 
@@ -98,6 +98,8 @@ std::string unexpected_arguments(const CLI::App& app, const CLI::App& command) {
 namespace {
 bool muted = false;
 }
+
+void say_error(const std::string& text) { hal::print_error("meshloom: " + text + "\n"); }
 
 void say_note(const std::string& text) {
   if (!muted) hal::print_error("note: " + text + "\n");

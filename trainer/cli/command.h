@@ -24,7 +24,8 @@ struct Registries {
 using Action = std::function<int()>;
 using AddCommand = void(CLI::App& app, const Registries& registries, Action& action);
 
-// Prints a note as one line on stderr.
+// Prints an error, or a note, as one line on stderr.
+void say_error(const std::string& text);
 void say_note(const std::string& text);
 // Notes are not printed any more: they are of a rank that does not speak for its job.
 void mute_notes(bool mute = true);

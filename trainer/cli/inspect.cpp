@@ -16,8 +16,8 @@
 #include <tuple>
 
 #include "hal/error.h"
-#include "hal/standard_error.h"
 #include "kernels/core/call_parser.h"
+#include "trainer/cli/command.h"
 #include "trainer/cli/inspect_ranking.h"
 #include "trainer/cli/inspect_text.h"
 #include "trainer/execute/inspect_call.h"
@@ -404,7 +404,7 @@ int inspect_kernels(const Registries& registries, const InspectOptions& options)
         print(found);
     } catch (const Error& error) {
       if (calls.size() == 1) throw;
-      hal::print_error(fmt::format("meshloom: {}\n", error.what()));
+      say_error(error.what());
       all_inspected = false;
     }
   }

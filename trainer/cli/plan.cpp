@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "hal/standard_error.h"
+#include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
 #include "trainer/cli/memory_advice.h"
 #include "trainer/cli/plan_serving.h"
@@ -276,7 +276,7 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
   try {
     require_memory(plan, compose, device->info());
   } catch (const hal::OutOfMemory& error) {
-    hal::print_error(fmt::format("meshloom: {}\n", error.what()));
+    say_error(error.what());
     return 2;
   }
   return 0;

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
-#include "hal/standard_error.h"
+#include "trainer/cli/command.h"
 #include "trainer/compose/report.h"
 #include "trainer/execute/commands_of.h"
 #include "trainer/run/plan_text.h"
@@ -95,7 +95,7 @@ int plan_serving(const TrainerConfig& config, const EngineOptions& options, cons
   try {
     require_memory(plan, serving.options, device);
   } catch (const hal::OutOfMemory& error) {
-    hal::print_error(fmt::format("meshloom: {}\n", error.what()));
+    say_error(error.what());
     return 2;
   }
   return 0;

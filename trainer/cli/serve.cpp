@@ -12,7 +12,6 @@
 #include <thread>
 
 #include "hal/error.h"
-#include "hal/standard_error.h"
 #include "layers/config/field.h"
 #include "layers/models/trace.h"
 #include "trainer/checkpoint/checkpoint.h"
@@ -384,7 +383,7 @@ int serve(const Registries& registries, const ServeCommandOptions& options) {
   if (engine.joinable()) engine.join();
   role.stop();
   if (!failure.failed()) return 0;
-  hal::print_error(fmt::format("meshloom: {}\n", failure.what()));
+  say_error(failure.what());
   return 1;
 }
 

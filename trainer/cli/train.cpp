@@ -8,7 +8,6 @@
 
 #include "hal/error.h"
 #include "hal/ranks.h"
-#include "hal/standard_error.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/link_options.h"
 #include "trainer/cli/memory_advice.h"
@@ -125,7 +124,7 @@ int train_as_rank(const Registries& registries, TrainCommandOptions options) {
       own = error.what();
     }
     const std::string error = agreed_error(*transport, own, options.train.patience);
-    if (first && !error.empty()) hal::print_error(fmt::format("meshloom: {}\n", error));
+    if (first && !error.empty()) say_error(error);
     return error.empty();
   };
   const bool opened = agreed([&] {
@@ -169,7 +168,7 @@ int train_as_rank(const Registries& registries, TrainCommandOptions options) {
     if (options.json) print_json(result, options.train);
     return result.stopped ? 130 : 0;
   } catch (const AgreedError& error) {
-    if (first) hal::print_error(fmt::format("meshloom: {}\n", error.what()));
+    if (first) say_error(error.what());
     return 1;
   } catch (const std::exception& error) {
     transport->abort(error.what());
