@@ -121,6 +121,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"predicted_by", speed.parts},
                          {"published_step_seconds", speed.published_seconds},
                          {"launches", submissions.launches},
+                         {"barriers", submissions.barriers},
                          {"submissions", submissions.count},
                          {"longest_submission_seconds", submissions.longest},
                          {"peak_bytes", plan.peak_bytes},

@@ -32,7 +32,10 @@ class PlannedList : public hal::CommandList {
     into_.costs.add_alone();
     into_.labels.push_back(label);
   }
-  void barrier() override { add(0, 1, ""); }
+  void barrier() override {
+    ++into_.barriers;
+    add(0, 1, "");
+  }
   int mark() override {
     into_.costs.add_alone();
     into_.labels.push_back("");
@@ -103,6 +106,7 @@ SubmissionSummary submissions_of(const Plan& plan, const kernels::Catalog& catal
     const std::vector<hal::Submission> submissions =
         hal::cut_into_submissions(commands.costs.commands(), settings.budget);
     summary.launches += update.times * commands.launches;
+    summary.barriers += update.times * commands.barriers;
     summary.count += update.times * static_cast<std::int64_t>(submissions.size());
     for (const hal::Submission& submission : submissions) {
       if (submission.seconds <= summary.longest) continue;

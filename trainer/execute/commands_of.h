@@ -18,6 +18,7 @@ struct ProgramCommands {
   hal::ListCosts costs;                      // of the commands, as a device has them before it has measured
   std::vector<std::string> labels;           // of the commands
   std::int64_t launches = 0;                 // the commands that are kernels
+  std::int64_t barriers = 0;                 // between them
 };
 
 // Records one call as `choice` runs it on tensors of its own, which are allocated into `buffers`.
@@ -37,6 +38,7 @@ ProgramCommands commands_of(const PlannedProgram& planned, const kernels::Catalo
 struct SubmissionSummary {
   std::int64_t count = 0;
   std::int64_t launches = 0;  // of kernels
+  std::int64_t barriers = 0;  // between commands
   double longest = 0;         // predicted seconds
   std::string longest_label;  // its first command
   double budget = 0;          // 0 = the lists are not cut

@@ -62,9 +62,8 @@ EstimatedCall estimate_call(const InspectedCall& call, const kernels::Contract& 
     memory += 2 * written;
   }
   if (memory >= likely && memory > 0) estimate.bound = Bound::memory;
-  int dispatches = 0;
-  for (const InspectedPipeline& one : call.pipelines) dispatches += std::max(1, one.dispatches);
-  const double launches = dispatches * launch_seconds(device).first;
+  for (const InspectedPipeline& one : call.pipelines) estimate.dispatches += std::max(1, one.dispatches);
+  const double launches = estimate.dispatches * launch_seconds(device).first;
   if (launches > std::max(likely, memory)) estimate.bound = Bound::launches;
   estimate.likely_seconds = launches + std::max(likely, memory);
   estimate.best_seconds = launches + std::max(best, memory);

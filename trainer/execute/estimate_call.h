@@ -24,6 +24,7 @@ std::string_view to_string(Bound bound);
 struct EstimatedCall {
   double likely_seconds = 0, best_seconds = 0;
   double flops = 0, bytes = 0;  // of the contract
+  int dispatches = 0;           // each of which starts, in both times
   double peak_share =
       0;  // flops / (likely_seconds x the rate of the unit that multiplies); 0 where that is unknown
   Bound bound = Bound::

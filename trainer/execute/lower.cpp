@@ -2,11 +2,11 @@
 
 #include <algorithm>
 #include <map>
-#include <optional>
 #include <string>
 
 #include "hal/error.h"
 #include "trainer/execute/horizontal_fusion.h"
+#include "trainer/execute/list_scheduler.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -69,6 +69,13 @@ class Barriers {
   Touched read_, written_;
 };
 
+// nullptr = the device gains nothing by another order.
+std::unique_ptr<ReorderedCommands> reordered_for(hal::Device& device, hal::CommandList& into) {
+  if (fuses_dispatches(device.info())) return std::make_unique<HorizontalFusion>(device, into);
+  if (overlaps_dispatches(device.info())) return std::make_unique<ListScheduler>(device, into);
+  return nullptr;
+}
+
 }  // namespace
 
 void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
@@ -83,10 +90,9 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     return bind(planned.placements.at(static_cast<std::size_t>(id)), access);
   };
   // Timestamps are of single calls.
-  std::optional<HorizontalFusion> fusion;
-  if (!timed && fuses_dispatches(device.info())) fusion.emplace(device, commands);
-  hal::CommandList& into = fusion ? *fusion : commands;
-  hal::Device& loader = fusion ? fusion->device() : device;
+  const std::unique_ptr<ReorderedCommands> reordered = timed ? nullptr : reordered_for(device, commands);
+  hal::CommandList& into = reordered ? *reordered : commands;
+  hal::Device& loader = reordered ? reordered->device() : device;
   Barriers barriers(into);
   if (timed) into.timestamp();
   const auto end = std::min(program.calls.size(), static_cast<std::size_t>(range.last));
@@ -117,7 +123,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
     else if (std::binary_search(planned.marks.begin(), planned.marks.end(), static_cast<int>(i)))
       into.mark();
   }
-  if (fusion) fusion->finish();
+  if (reordered) reordered->finish();
 }
 
 }  // namespace meshloom::trainer

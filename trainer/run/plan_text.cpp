@@ -11,6 +11,7 @@
 #include "trainer/compose/cost/published.h"
 #include "trainer/compose/report.h"
 #include "trainer/execute/commands_of.h"
+#include "trainer/execute/list_scheduler.h"
 #include "trainer/io/units.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/snapshots.h"
@@ -267,7 +268,9 @@ std::string submissions_text(const Plan& plan, const kernels::Catalog& catalog,
   if (!has_submissions(device) || plan.steps.update.empty()) return "";
   const SubmissionSummary all =
       submissions_of(plan, catalog, device, hal::SubmissionSettings::from_environment());
-  const std::string launches = fmt::format("launches    {} of kernels a step\n", all.launches);
+  const std::string launches =
+      fmt::format("launches    {} of kernels a step{}\n", all.launches,
+                  overlaps_dispatches(device) ? fmt::format(", between {} barriers", all.barriers) : "");
   if (all.budget <= 0)
     return launches +
            fmt::format("submissions {} a step, not cut by time (MESHLOOM_SUBMISSION_MS)\n", all.count);

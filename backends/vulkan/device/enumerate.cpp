@@ -162,7 +162,8 @@ std::vector<std::string> feature_names(const Features& features, const Propertie
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) != 0, "subgroup-vote"},
       {features.cooperative_matrix, "cooperative-matrix"},
       {features.bfloat16_matrix, "bf16-matrix"},
-      {features.subgroup_size_control, "subgroup-size-control"}};
+      {features.subgroup_size_control, "subgroup-size-control"},
+      {true, "overlapping-dispatches"}};  // nothing but barriers orders them
   for (const auto& [there, name] : optional)
     if (there) names.emplace_back(name);
   names.push_back("subgroup=" + std::to_string(properties.v11.subgroupSize));

@@ -1,4 +1,4 @@
-// Which dispatches may share a launch. That each computes there what it does alone: tests/kernels/fused_dispatches_test.cpp.
+// Which dispatches may share a launch. That each computes there what it does alone: tests/kernels/reordered_dispatches_test.cpp.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

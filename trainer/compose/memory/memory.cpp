@@ -23,8 +23,8 @@ constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optim
                                     Role::cache,     Role::input,    Role::activation};
 constexpr std::size_t kMaxShown = 12;
 
-// Where dispatches of a kernel share launches, which they only can while their workspaces lie apart, a workspace of up to so many
-// bytes is kept from so many calls behind it.
+// Where dispatches share launches or run side by side, which they only can while their workspaces lie apart, a workspace of up to so
+// many bytes is kept from so many calls behind it.
 constexpr std::int64_t kMaxKeptBytes = 16 << 20;
 constexpr std::size_t kKeptCalls = 16;
 
@@ -307,9 +307,10 @@ void plan_memory(Plan& plan, std::vector<std::pair<ProgramKey, Program>> program
                  const kernels::Catalog& catalog, const hal::DeviceInfo& device,
                  const std::vector<CopiedValue>& copied) {
   std::vector<Piece> pieces;
+  const bool keeps_workspaces =
+      (device.limits.max_parameter_bytes > 0 && !device.is_cpu) || device.has("overlapping-dispatches");
   for (auto& [step, program] : programs)
-    pieces.emplace_back(step, std::move(program), catalog,
-                        device.limits.max_parameter_bytes > 0 && !device.is_cpu);
+    pieces.emplace_back(step, std::move(program), catalog, keeps_workspaces);
   Planner(plan, device).run(pieces, copied);
   for (auto& [step, planned] : plan.steps.programs) {
     planned.exchanges = exchanges_of(planned.program, catalog, plan.mesh);

@@ -1,4 +1,4 @@
-// Kernels that run several dispatches in a launch: each computes what it does alone, to the bit.
+// Kernels whose dispatches share launches (OpenCL) or run side by side (Vulkan): each computes what it does alone, to the bit.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -15,6 +15,7 @@
 #include "kernels/core/rng.h"
 #include "tests/kernels/harness.h"
 #include "trainer/execute/horizontal_fusion.h"
+#include "trainer/execute/list_scheduler.h"
 
 namespace meshloom::tests {
 namespace {
@@ -22,12 +23,16 @@ namespace {
 using hal::Access;
 using hal::Binding;
 using trainer::HorizontalFusion;
+using trainer::ListScheduler;
+using trainer::ReorderedCommands;
 
-// Every variant for OpenCL: its first case that fits, three times with inputs of its own, alone and in shared launches.
+// Every variant for OpenCL and Vulkan: its first case that fits, three times with inputs of its own, one behind another and reordered.
 struct Target {
-  std::string op, variant;
+  std::string backend, op, variant;
 };
-void PrintTo(const Target& target, std::ostream* out) { *out << target.op << " " << target.variant; }
+void PrintTo(const Target& target, std::ostream* out) {
+  *out << target.backend << " " << target.op << " " << target.variant;
+}
 
 std::vector<Target> targets() {
   kernels::Catalog catalog;
@@ -37,8 +42,9 @@ std::vector<Target> targets() {
   std::vector<Target> all;
   for (const kernels::Contract* contract : catalog.contracts()) {
     if (contract->view) continue;
-    for (const kernels::Variant* variant : catalog.variants(contract->name, "opencl"))
-      if (variant->backend == "opencl") all.push_back({contract->name, variant->name});
+    for (const char* backend : {"opencl", "vulkan"})
+      for (const kernels::Variant* variant : catalog.variants(contract->name, backend))
+        if (variant->backend == backend) all.push_back({backend, contract->name, variant->name});
   }
   return all;
 }
@@ -49,17 +55,17 @@ struct Instance {
   Binding workspace;
 };
 
-class FusedVariants : public testing::TestWithParam<Target> {
+class ReorderedVariants : public testing::TestWithParam<Target> {
  protected:
   void SetUp() override {
     kernels::add_contracts(catalog_);
     register_backends(registry_, catalog_);
     for (const hal::BackendDevices& found : registry_.enumerate())
-      if (found.backend == "opencl") {
+      if (found.backend == GetParam().backend) {
         if (found.devices.empty()) GTEST_SKIP() << found.why_none;
         device_ = hal::checked(registry_.open(found.devices.front().id, ""));
       }
-    if (!device_) GTEST_SKIP() << "OpenCL was not built";
+    if (!device_) GTEST_SKIP() << GetParam().backend << " was not built";
   }
 
   Binding place(Instance& of, std::int64_t bytes, Access access, const std::vector<std::byte>& contents) {
@@ -93,22 +99,26 @@ class FusedVariants : public testing::TestWithParam<Target> {
     return all;
   }
 
+  std::unique_ptr<ReorderedCommands> reordered_into(hal::CommandList& list) {
+    if (GetParam().backend == "opencl") return std::make_unique<HorizontalFusion>(*device_, list);
+    return std::make_unique<ListScheduler>(*device_, list);
+  }
+
   std::vector<std::byte> run(const CaseCall& call, const kernels::Choice& choice, const kernels::Fit& fit,
-                             bool fused, double predicted = 0) {
+                             bool reorder, double predicted = 0) {
     std::vector<Instance> instances;
     for (std::uint64_t seed = 1; seed <= 3; ++seed) instances.push_back(instance(call, fit, seed));
     const auto list = device_->record("test");
-    HorizontalFusion fusion(*device_, *list);
+    const auto reordered = reorder ? reordered_into(*list) : nullptr;
+    hal::CommandList& into = reordered ? *reordered : *list;
+    hal::Device& loader = reordered ? reordered->device() : *device_;
     for (const Instance& one : instances) {
-      if (fused)
-        fusion.predict(predicted);
-      else
-        list->barrier();
-      choice.variant->record({call.view(), choice, fused ? fusion.device() : *device_,
-                              fused ? static_cast<hal::CommandList&>(fusion) : *list, one.inputs, one.outputs,
-                              one.workspace, "test"});
+      into.barrier();
+      into.predict(predicted);
+      choice.variant->record(
+          {call.view(), choice, loader, into, one.inputs, one.outputs, one.workspace, "test"});
     }
-    if (fused) fusion.finish();
+    if (reordered) reordered->finish();
     list->finish();
     device_->submit(*list);
     device_->wait();
@@ -120,9 +130,9 @@ class FusedVariants : public testing::TestWithParam<Target> {
   std::unique_ptr<hal::Device> device_;
 };
 
-TEST_P(FusedVariants, ComputeWhatTheyDoAlone) {
+TEST_P(ReorderedVariants, ComputeWhatTheyDoAlone) {
   const kernels::Contract& contract = catalog_.contract(GetParam().op);
-  const kernels::Variant& variant = *catalog_.find(GetParam().op, "opencl", GetParam().variant);
+  const kernels::Variant& variant = *catalog_.find(GetParam().op, GetParam().backend, GetParam().variant);
   if (!variant.kinds.empty()) {
     const std::string profile = profile_for(*device_, variant.kinds.front());
     if (!profile.empty()) device_->run_as(hal::find_profile(profile));
@@ -149,8 +159,9 @@ TEST_P(FusedVariants, ComputeWhatTheyDoAlone) {
   GTEST_SKIP() << variant.name << " refuses: " << refusal;
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, FusedVariants, testing::ValuesIn(targets()),
-                         [](const auto& info) { return info.param.op + "_" + info.param.variant; });
+INSTANTIATE_TEST_SUITE_P(Ops, ReorderedVariants, testing::ValuesIn(targets()), [](const auto& info) {
+  return info.param.backend + "_" + info.param.op + "_" + info.param.variant;
+});
 
 }  // namespace
 }  // namespace meshloom::tests

@@ -1,0 +1,22 @@
+// Puts commands that do not wait for each other between the same barriers, by list scheduling as compilers have it for instructions. A
+// GPU under Vulkan runs such dispatches side by side, where a barrier has it run empty and begin anew: a few microseconds each,
+// which is as long as many kernels of a small model run.
+#pragma once
+
+#include "trainer/execute/reordered_commands.h"
+
+namespace meshloom::trainer {
+
+// Whether the device runs dispatches between two barriers side by side. MESHLOOM_LIST_SCHEDULING=0 says no.
+bool overlaps_dispatches(const hal::DeviceInfo& device);
+
+// A command comes behind the first barrier at which nothing that it waits for is left, as far as it does not come too long before its place.
+class ListScheduler : public ReorderedCommands {
+ public:
+  using ReorderedCommands::ReorderedCommands;
+
+ private:
+  void schedule() override;
+};
+
+}  // namespace meshloom::trainer
