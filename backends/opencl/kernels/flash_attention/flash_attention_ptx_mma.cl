@@ -10,7 +10,7 @@
 #define OWN_FITS (OWN_ROWS * STRIDE(DP) <= TILE_WORDS)
 #define OWN_AT (OWN_FITS ? TILE_WORDS : 0)
 #define SHARED(X) \
-  X(uint4, memory, (LARGER(2 * TILE_WORDS, OWN_ROWS * LARGER(STRIDE(DP), STRIDE(DVP))))) MMA_SHARED(X)
+  X(uint4, memory, (LARGER(2 * TILE_WORDS, OWN_ROWS * LARGER(STRIDE(DP), STRIDE(DVP))))) X(int, own_first, 1) MMA_SHARED(X)
 #define COPY_TILE(at, from)                                                               \
   COPY_ROWS(at, BC, k, base_k, from, t_len, DP, D, kv_heads * D)                          \
   COPY_ROWS((at) + VALUES, BC, v, base_v, from, t_len, DVP, DV, kv_heads * DV)
@@ -27,6 +27,7 @@ KERNEL_BEGIN
     COPY_ROWS(OWN_AT, OWN_ROWS, q, base_q, first, s_len, DP, D, heads * D)
     CLEAR_ROWS(OWN_AT, OWN_ROWS, DP, D)
     if (OWN_FITS && tile < last) { COPY_TILE(0, tile) }
+    if (LOCAL_ID(0) == 0) own_first[0] = first;
     WAIT_FOR_COPIES()
     BARRIER();
     uint own[OWN_WORDS(DP)];
@@ -100,6 +101,8 @@ KERNEL_BEGIN
       at = TILE_WORDS - at;
     }
     OVER_QUADS(row_sum, SUM_OF_TWO)
+    // Read again, so that the loop needs no register for the rows that its results go to.
+    first = own_first[0];
     UNROLL for (int r = 0; r < 2 * ROW_MATRICES; ++r) {
       int i = first + OWN_ROW(r / 2, r % 2 * 2);
       // A row that saw no key at all is 0.
