@@ -160,10 +160,10 @@ std::vector<std::string> feature_names(const Features& features, const Propertie
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_SHUFFLE_BIT) != 0,
        "subgroup-shuffle"},
       {(properties.v11.subgroupSupportedOperations & VK_SUBGROUP_FEATURE_VOTE_BIT) != 0, "subgroup-vote"},
+      {true, "overlapping-dispatches"},  // nothing but barriers orders them
       {features.cooperative_matrix, "cooperative-matrix"},
       {features.bfloat16_matrix, "bf16-matrix"},
-      {features.subgroup_size_control, "subgroup-size-control"},
-      {true, "overlapping-dispatches"}};  // nothing but barriers orders them
+      {features.subgroup_size_control, "subgroup-size-control"}};
   for (const auto& [there, name] : optional)
     if (there) names.emplace_back(name);
   names.push_back("subgroup=" + std::to_string(properties.v11.subgroupSize));
