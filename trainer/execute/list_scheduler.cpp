@@ -25,6 +25,7 @@ void ListScheduler::schedule() {
     for (std::size_t k = i - std::min(i, kWindow - 1); k < i; ++k)
       if (conflict(k, i)) waits_for[i].push_back(k);
   std::vector<char> ran(size());
+  std::vector<std::size_t> since_barrier;
   for (std::size_t next = 0; next < size();) {
     std::vector<std::size_t> together;
     for (std::size_t i = next; i < std::min(size(), next + kWindow); ++i) {
@@ -33,7 +34,16 @@ void ListScheduler::schedule() {
       if (!ran[i] && std::all_of(waits_for[i].begin(), waits_for[i].end(), has_run)) together.push_back(i);
       if (is_fence(i)) break;
     }
-    if (next > 0) into_.barrier();
+    // Commands that a mark or a call of the host keeps apart may need none.
+    const bool wait = std::any_of(together.begin(), together.end(), [&](std::size_t i) {
+      return std::any_of(since_barrier.begin(), since_barrier.end(),
+                         [&](std::size_t k) { return conflict(k, i); });
+    });
+    if (wait) {
+      into_.barrier();
+      since_barrier.clear();
+    }
+    since_barrier.insert(since_barrier.end(), together.begin(), together.end());
     for (const std::size_t i : together) {
       into_.predict(predicted_seconds(i));
       record(i);

@@ -104,7 +104,16 @@ TEST_F(Scheduling, NonePassesAMarkOrACallOfTheHost) {
   scheduler_.host_call([](std::span<const hal::HostRange>) {}, {}, "call");
   run("c", 0, 300);
   run("d", 0, 400);
-  EXPECT_EQ(order(), "a | mark | b | call | c d");
+  EXPECT_EQ(order(), "a mark b call c d");
+}
+
+TEST_F(Scheduling, BehindAMarkABarrierComesWhereACommandWaits) {
+  run("a", 0, 100);
+  scheduler_.mark();
+  run("b", 20, 200);
+  scheduler_.mark();
+  run("c", 100, 300);
+  EXPECT_EQ(order(), "a mark b mark | c");
 }
 
 TEST_F(Scheduling, CopiesAndFillsKeepWhatTheyTouchInOrder) {
