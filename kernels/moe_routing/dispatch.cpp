@@ -9,7 +9,7 @@
 namespace meshloom::kernels {
 namespace {
 
-// Two dimensions everywhere, integers in input `slot`, weights last where there are any.
+// Two dimensions everywhere, integers in input `slot`, weights of f32 last where there are any, and activations before both.
 void check(Rules& rules, std::vector<std::string> names, int slot, bool may_weigh) {
   if (may_weigh)
     rules.attributes({}, {"weighted"});
@@ -20,7 +20,10 @@ void check(Rules& rules, std::vector<std::string> names, int slot, bool may_weig
   const int count = static_cast<int>(names.size());
   rules.inputs(std::move(names));
   for (int i = 0; i < count; ++i) {
-    rules.dtype(i, i == slot ? DType::i32 : DType::f32);
+    if (i < slot)
+      rules.floating(i);
+    else
+      rules.dtype(i, i == slot ? DType::i32 : DType::f32);
     rules.rank(i, 2, 2);
   }
   if (weighted) rules.shape(count - 1, rules[slot].shape);
@@ -30,14 +33,14 @@ std::vector<TensorType> infer_spread(const std::vector<TensorType>& inputs, cons
   Rules rules("moe_dispatch", inputs, attrs);
   check(rules, {"x", "slot"}, 1, true);
   rules.shape(1, {rules[0].dim(0), rules[1].dim(1)});
-  return {{DType::f32, {rules[1].elements(), rules[0].dim(1)}}};
+  return {{rules[0].dtype, {rules[1].elements(), rules[0].dim(1)}}};
 }
 
 std::vector<TensorType> infer_combine(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("moe_combine", inputs, attrs);
   check(rules, {"y", "slot"}, 1, true);
   rules.shape(0, {rules[1].elements(), rules[0].dim(1)});
-  return {{DType::f32, {rules[1].dim(0), rules[0].dim(1)}}};
+  return {{rules[0].dtype, {rules[1].dim(0), rules[0].dim(1)}}};
 }
 
 std::vector<TensorType> infer_dot(const std::vector<TensorType>& inputs, const Attrs& attrs) {
@@ -125,6 +128,9 @@ std::string partition_move(const CallView& call) {
 }
 std::string partition_dot(const CallView&) { return "n.{ne},n.,n.{ne}->n."; }
 
+LowPrecision low_precision_move(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision_dot(const CallView&) { return {.any = {0, 1}}; }
+
 Tolerance tolerance_spread(const CallView& call) {
   return {call.inputs.size() > 2 ? hal::epsilon(DType::f32) : 0, 0, 0};
 }
@@ -205,6 +211,7 @@ void add_moves(Catalog& catalog) {
                        .flops = flops_spread,
                        .bytes = bytes_once,
                        .reference = reference_spread,
+                       .low_precision = low_precision_move,
                        .gradient = gradient_spread,
                        .partition = partition_move,
                        .tolerance = tolerance_spread,
@@ -217,6 +224,7 @@ void add_moves(Catalog& catalog) {
                        .flops = flops_gather,
                        .bytes = bytes_once,
                        .reference = reference_combine,
+                       .low_precision = low_precision_move,
                        .gradient = gradient_combine,
                        .partition = partition_move,
                        .tolerance = tolerance_combine,
@@ -229,6 +237,7 @@ void add_moves(Catalog& catalog) {
                        .flops = flops_gather,
                        .bytes = bytes_once,
                        .reference = reference_dot,
+                       .low_precision = low_precision_dot,
                        .gradient = gradient_dot,
                        .partition = partition_dot,
                        .tolerance = tolerance_dot,

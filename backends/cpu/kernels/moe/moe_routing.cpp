@@ -5,6 +5,7 @@
 
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/ops.h"
+#include "backends/cpu/kernels/rows.h"
 #include "kernels/moe_routing/moe_routing.h"
 
 #undef HWY_TARGET_INCLUDE
@@ -85,14 +86,24 @@ void run_moe_dispatch(const KernelArgs& args, std::uint32_t begin, std::uint32_t
   ConstantReader constants(args);
   const std::int64_t k = constants.integer(), d = constants.integer();
   const bool weighted = constants.integer() != 0;
+  const hal::DType dtype = constants.dtype();
+  const auto* slot = args.at<const std::int32_t>(1);
+  if (!weighted) {
+    const std::int64_t bytes = d * static_cast<std::int64_t>(hal::size_of(dtype));
+    for (std::int64_t i = begin * k; i < end * k; ++i)
+      std::memcpy(args.at<std::byte>(3) + slot[i] * bytes, args.at<const std::byte>(0) + i / k * bytes,
+                  static_cast<std::size_t>(bytes));
+    return;
+  }
   const auto scale_row = HWY_DYNAMIC_DISPATCH(ScaleRow);
-  for (std::int64_t i = begin * k; i < end * k; ++i) {
-    const float* x = args.at(0) + i / k * d;
-    float* y = args.at(3) + args.at<const std::int32_t>(1)[i] * d;
-    if (weighted)
-      scale_row(x, args.at(2)[i], y, d, false);
-    else
-      std::memcpy(y, x, static_cast<std::size_t>(d) * sizeof(float));
+  RowsIn from(args, 0, dtype);
+  RowsOut to(args, 3, dtype);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const float* x = from.row(row * d, d);
+    for (std::int64_t i = row * k; i < (row + 1) * k; ++i) {
+      scale_row(x, args.at(2)[i], to.row(slot[i] * d, d), d, false);
+      to.done();
+    }
   }
 }
 
@@ -101,19 +112,31 @@ void run_moe_combine(const KernelArgs& args, std::uint32_t begin, std::uint32_t 
   ConstantReader constants(args);
   const std::int64_t k = constants.integer(), d = constants.integer();
   const bool weighted = constants.integer() != 0;
+  const hal::DType dtype = constants.dtype();
   const auto scale_row = HWY_DYNAMIC_DISPATCH(ScaleRow);
-  for (std::int64_t i = begin * k; i < end * k; ++i)
-    scale_row(args.at(0) + args.at<const std::int32_t>(1)[i] * d, weighted ? args.at(2)[i] : 1.0f,
-              args.at(3) + i / k * d, d, i % k != 0);
+  RowsIn from(args, 0, dtype);
+  RowsOut to(args, 3, dtype);
+  for (std::int64_t row = begin; row < end; ++row) {
+    float* sum = to.row(row * d, d);
+    for (std::int64_t i = row * k; i < (row + 1) * k; ++i)
+      scale_row(from.row(args.at<const std::int32_t>(1)[i] * d, d), weighted ? args.at(2)[i] : 1.0f, sum, d,
+                i != row * k);
+    to.done();
+  }
 }
 
 // Bindings y (n k, d), x (n, d), slot (n, k), out (n, k); an item is a row of x.
 void run_row_dot(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t k = constants.integer(), d = constants.integer();
+  const hal::DType dtype_y = constants.dtype(), dtype_x = constants.dtype();
   const auto dot_row = HWY_DYNAMIC_DISPATCH(DotRow);
-  for (std::int64_t i = begin * k; i < end * k; ++i)
-    args.at(3)[i] = dot_row(args.at(0) + args.at<const std::int32_t>(2)[i] * d, args.at(1) + i / k * d, d);
+  RowsIn y(args, 0, dtype_y), x(args, 1, dtype_x);
+  for (std::int64_t row = begin; row < end; ++row) {
+    const float* of_x = x.row(row * d, d);
+    for (std::int64_t i = row * k; i < (row + 1) * k; ++i)
+      args.at(3)[i] = dot_row(y.row(args.at<const std::int32_t>(2)[i] * d, d), of_x, d);
+  }
 }
 
 void encode_expert_capacity(const kernels::EncodeArgs& args) {
@@ -141,7 +164,11 @@ void encode_rows(const kernels::EncodeArgs& args, const char* kernel) {
   record(args, kernel, slot.dim(0),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[weighted ? 2 : 1]),
           writes(args.outputs[0])},
-         Constants().integer(slot.dim(1)).integer(args.call.inputs[0].dim(1)).integer(weighted));
+         Constants()
+             .integer(slot.dim(1))
+             .integer(args.call.inputs[0].dim(1))
+             .integer(weighted)
+             .dtype(args.call.inputs[0].dtype));
 }
 void encode_dispatch(const kernels::EncodeArgs& args) { encode_rows(args, "moe_dispatch"); }
 void encode_combine(const kernels::EncodeArgs& args) { encode_rows(args, "moe_combine"); }
@@ -150,7 +177,11 @@ void encode_dot(const kernels::EncodeArgs& args) {
   const kernels::TensorType& slot = args.call.inputs[2];
   record(args, "row_dot", slot.dim(0),
          {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), writes(args.outputs[0])},
-         Constants().integer(slot.dim(1)).integer(args.call.inputs[0].dim(1)));
+         Constants()
+             .integer(slot.dim(1))
+             .integer(args.call.inputs[0].dim(1))
+             .dtype(args.call.inputs[0].dtype)
+             .dtype(args.call.inputs[1].dtype));
 }
 
 }  // namespace
@@ -164,9 +195,11 @@ Ops moe_routing_ops() {
           {{"expert_capacity",
             {simd_variant("spans in parallel, one pass over each", fit_any, encode_expert_capacity)}},
            {"expert_groups", {simd_variant("a counting sort", fit_any, encode_expert_groups)}},
-           {"moe_dispatch", {simd_variant("rows in parallel, each to its slot", fit_any, encode_dispatch)}},
-           {"moe_combine", {simd_variant("rows in parallel, each summed in order", fit_any, encode_combine)}},
-           {"row_dot", {simd_variant("rows in parallel", fit_any, encode_dot)}}}};
+           {"moe_dispatch",
+            {low_precision_variant("rows in parallel, each to its slots", fit_floats, encode_dispatch)}},
+           {"moe_combine",
+            {low_precision_variant("rows in parallel, each summed in order", fit_floats, encode_combine)}},
+           {"row_dot", {low_precision_variant("rows in parallel", fit_floats, encode_dot)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

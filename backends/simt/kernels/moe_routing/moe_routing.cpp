@@ -1,6 +1,10 @@
 // Rows to their groups and back. Sorting without atomics: counts by chunk and group, their sums, then places.
 #include "kernels/moe_routing/moe_routing.h"
-#include "backends/simt/host/launch.h"
+
+#include <array>
+#include <utility>
+
+#include "backends/simt/host/packs.h"
 
 namespace meshloom::backends::simt {
 namespace {
@@ -22,16 +26,12 @@ Fit fit_loops(const CallView& call, const hal::DeviceInfo& target, std::int64_t 
   if (reason.empty()) reason = unsupported_iterations(target, static_cast<double>(iterations));
   return reason.empty() ? Fit::yes({}, workspace) : Fit::no(reason);
 }
-Fit fit(const CallView& call, const hal::DeviceInfo& target) { return fit_loops(call, target, 0); }
 Fit fit_limit(const CallView& call, const hal::DeviceInfo& target) {
   return fit_loops(call, target, call.attrs.integer("span") * call.inputs[0].dim(1));
 }
 Fit fit_group(const CallView& call, const hal::DeviceInfo& target) {
   return fit_loops(call, target, std::max(chunks_of(call), all_groups(call) + kChunk),
                    (chunks_of(call) + 1) * all_groups(call) * 4);
-}
-Fit fit_dot(const CallView& call, const hal::DeviceInfo& target) {
-  return fit_loops(call, target, call.inputs[0].dim(1));
 }
 
 void encode_limit(const EncodeArgs& args) {
@@ -70,27 +70,67 @@ void encode_group(const EncodeArgs& args) {
        .constants = {hal::word(items), ids, hal::word(groups), hal::word(kChunk), first, hal::word(chunks)}});
 }
 
-void encode_move(const EncodeArgs& args, const char* kernel) {
-  const bool weighted = args.inputs.size() > 2;
-  const std::int64_t count = args.call.outputs[0].elements();
-  launch(args, {.kernel = kernel,
-                .bindings = {reads(args.inputs[0]), reads(args.inputs[1]),
-                             reads(args.inputs[weighted ? 2 : 0]), writes(args.outputs[0])},
-                .constants = {hal::word(count), hal::word(args.call.inputs[1].dim(1)),
-                              hal::word(args.call.inputs[0].dim(1)), hal::word(std::int64_t{weighted})},
-                .items = count});
+std::int64_t width_of(const CallView& call) { return call.inputs[0].dim(1); }
+
+Fit fit_move(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_packs(call, target, std::array{width_of(call)}, HostForm::packs);
 }
-void encode_spread(const EncodeArgs& args) { encode_move(args, "moe_dispatch"); }
-void encode_combine(const EncodeArgs& args) { encode_move(args, "moe_combine"); }
+std::vector<Fit> move_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  return other_packs(call, target, std::array{width_of(call)}, HostForm::packs);
+}
+
+void encode_move(const EncodeArgs& args, const char* kernel, const char* dtype_name) {
+  const kernels::TensorType& slot = args.call.inputs[1];
+  const std::int64_t pack = args.choice.params.at("pack"), d = width_of(args.call),
+                     count = slot.dim(0) * d / pack;
+  const bool weighted = args.inputs.size() > 2;
+  std::vector<hal::Define> defines = pack_defines(args.call, pack);
+  defines.push_back(dtype_define(dtype_name, args.call.inputs[0]));
+  defines.push_back(define("WEIGHTED", weighted ? 1 : 0));
+  std::vector<hal::Binding> bindings{reads(whole_words(args.inputs[0])), reads(args.inputs[1]),
+                                     writes(whole_words(args.outputs[0]))};
+  if (weighted) bindings.push_back(reads(args.inputs[2]));
+  launch(args, {.kernel = kernel,
+                .defines = std::move(defines),
+                .bindings = std::move(bindings),
+                .constants = {hal::word(count), hal::word(slot.dim(1)), hal::word(d)},
+                .items = count,
+                .pack = pack});
+}
+void encode_spread(const EncodeArgs& args) { encode_move(args, "moe_dispatch", "X_TYPE"); }
+void encode_combine(const EncodeArgs& args) { encode_move(args, "moe_combine", "Y_TYPE"); }
+
+Fit fit_dot(const CallView& call, const hal::DeviceInfo& target) {
+  return fit_packs(call, target, std::array{width_of(call)}, HostForm::packs);
+}
+std::vector<Fit> dot_alternatives(const CallView& call, const hal::DeviceInfo& target) {
+  return other_packs(call, target, std::array{width_of(call)}, HostForm::packs);
+}
 
 void encode_dot(const EncodeArgs& args) {
-  const std::int64_t count = args.call.outputs[0].elements();
-  launch_rows(args, count,
-              {.kernel = "row_dot",
-               .bindings = {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]),
-                            writes(args.outputs[0])},
-               .constants = {hal::word(count), hal::word(args.call.inputs[2].dim(1)),
-                             hal::word(args.call.inputs[0].dim(1))}});
+  constexpr std::int64_t kHeld = 32;  // floats of a row that an invocation of a GPU may hold
+  const std::int64_t count = args.call.outputs[0].elements(), d = width_of(args.call);
+  const std::int64_t pack = args.choice.params.at("pack");
+  const RowBatches batches = row_batches(args.device.info(), d, pack, kHeld, kHeld);
+  std::vector<hal::Define> defines = pack_defines(args.call, pack);
+  for (hal::Define& item : batch_defines(batches)) defines.push_back(std::move(item));
+  defines.push_back(dtype_define("Y_TYPE", args.call.inputs[0]));
+  defines.push_back(dtype_define("X_TYPE", args.call.inputs[1]));
+  launch(args, {.kernel = "row_dot",
+                .defines = std::move(defines),
+                .width = batches.width,
+                .groups = grid(count, 1),
+                .bindings = {reads(whole_words(args.inputs[0])), reads(whole_words(args.inputs[1])),
+                             reads(args.inputs[2]), writes(args.outputs[0])},
+                .constants = {hal::word(count), hal::word(args.call.inputs[2].dim(1)), hal::word(d)}});
+}
+
+kernels::Variant packs_variant(std::string about, decltype(kernels::Variant::fit) fits,
+                               decltype(kernels::Variant::alternatives) others,
+                               decltype(kernels::Variant::encode) encodes) {
+  kernels::Variant variant = simt_variant(std::move(about), fits, encodes, true);
+  variant.alternatives = others;
+  return variant;
 }
 
 }  // namespace
@@ -100,9 +140,15 @@ std::vector<kernels::OpVariants> moe_routing_ops() {
           {"expert_groups",
            {simt_variant("counts by chunk and group, their sums, then places: no atomics", fit_group,
                          encode_group)}},
-          {"moe_dispatch", {simt_variant("one invocation per element", fit, encode_spread)}},
-          {"moe_combine", {simt_variant("one invocation per element, summed in order", fit, encode_combine)}},
-          {"row_dot", {simt_variant("one invocation per product", fit_dot, encode_dot)}}};
+          {"moe_dispatch",
+           {packs_variant("one invocation per pack of a row, which goes to all its slots", fit_move,
+                          move_alternatives, encode_spread)}},
+          {"moe_combine",
+           {packs_variant("one invocation per pack of a row, summed in order", fit_move, move_alternatives,
+                          encode_combine)}},
+          {"row_dot",
+           {packs_variant("one workgroup per product, folded by a fixed tree", fit_dot, dot_alternatives,
+                          encode_dot)}}};
 }
 
 }  // namespace meshloom::backends::simt
