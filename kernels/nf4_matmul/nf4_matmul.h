@@ -24,8 +24,10 @@ Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& optio
 
 // op "nf4_unpack"
 // inputs: W as codes u8 (..., R, row_bytes(C)) and scales (..., R, blocks(C, block)), f32, or where attr `double`
-//   u8 with steps f32 (..., R); at most one dimension in front. attrs: columns, block, double.
-// output: W f32 (..., R, C). Not differentiable. For what has no product with packed weights of its own.
+//   u8 with steps f32 (..., R); at most one dimension in front. attrs: columns, block, double,
+//   dtype (of W; f32 without it).
+// output: W (..., R, C), in 16 bits rounded from f32 as `cast` rounds. Not differentiable. For what has no product with packed
+//   weights of its own.
 Tensor nf4_unpack(Tensor codes, Tensor scales, const Nf4Options& options);  // columns, block, steps
 
 // op "nf4_pack"

@@ -15,7 +15,7 @@ Shape with(Shape rows, std::int64_t last) {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("nf4_unpack", inputs, attrs);
-  rules.attributes({"columns", "block"}, {"double"});
+  rules.attributes({"columns", "block"}, {"double", "dtype"});
   const bool twice = rules.flag("double");
   std::vector<std::string> names{"codes", "scales"};
   if (twice) names.push_back("steps");
@@ -32,9 +32,10 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
     rules.dtype(2, DType::f32);
     rules.shape(2, rows);
   }
-  return {{DType::f32, with(rows, columns)}};
+  return {{rules.result_dtype(DType::f32), with(rows, columns)}};
 }
 
+// Rounding to 16 bits is what narrow() does around it.
 void reference_unpack(const CallView& call, std::span<const ConstTensorView> inputs,
                       std::span<const TensorView> outputs) {
   const Nf4UnpackDims d = nf4_unpack_dims(call);
@@ -94,6 +95,9 @@ std::vector<Tensor> local(const LocalArgs& args) {
   return args.builder.call(args.whole.op, args.inputs, attrs);
 }
 
+// Weights of 16 bits wherever a step has such activations: both sides of a product are of one dtype.
+LowPrecision low_precision(const CallView&) { return {.attribute = true, .always = true}; }
+
 }  // namespace
 
 Contract unpack_contract() {
@@ -102,6 +106,7 @@ Contract unpack_contract() {
           .flops = [](const CallView& call) { return static_cast<double>(call.outputs[0].elements()); },
           .bytes = bytes_once,
           .reference = reference_unpack,
+          .low_precision = low_precision,
           .partition = partition,
           .local = local,
           .tolerance = [](const CallView&) { return sum_tolerance(1); },

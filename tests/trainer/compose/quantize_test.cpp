@@ -101,6 +101,62 @@ INSTANTIATE_TEST_SUITE_P(Devices, FourBits,
                            return plain_name(std::get<0>(info.param)) + std::get<1>(info.param);
                          });
 
+class FourBitExperts : public testing::TestWithParam<kernels::DType> {};
+
+// Between the layer's input and its output, forward and backward, nothing of the size of the activations or the weights is f32.
+TEST_P(FourBitExperts, AreMultipliedAndMovedInTheDtypeOfTheStep) {
+  Bench bench("cpu");
+  trainer::ComposeOptions options = small_options();
+  options.dtype = GetParam();
+  const trainer::Plan plan = trainer::compose_training(
+      quantized(of_experts(tiny_llama()), "Nf4Linear{}", "Lora{rank=3}", "**.q_proj"), adapters_only(),
+      options, catalog(), bench.device->info());
+  std::map<std::string, int> seen;
+  for (const auto& [name, planned] : plan.steps.programs)
+    for (const kernels::Call& call : planned.program.calls) {
+      const auto dtype = [&](kernels::ValueId id) { return planned.program.value(id).type.dtype; };
+      ++seen[call.op];
+      if (call.op == "nf4_unpack" || call.op == "grouped_matmul" || call.op.starts_with("moe_"))
+        EXPECT_EQ(dtype(call.outputs[0]), GetParam()) << call.path << " " << call.op;
+      if (call.op == "grouped_matmul" || call.op == "row_dot")
+        for (int input : {0, 1})
+          EXPECT_EQ(dtype(call.inputs[static_cast<std::size_t>(input)]), GetParam())
+              << call.path << " " << call.op;
+      if (call.op == "cast")
+        EXPECT_FALSE(call.path.ends_with("feed_forward") || call.path.find("experts") != std::string::npos)
+            << call.path;
+    }
+  for (const char* op : {"nf4_unpack", "grouped_matmul", "moe_dispatch", "moe_combine", "row_dot"})
+    EXPECT_GT(seen[op], 0) << op;
+}
+
+TEST_P(FourBitExperts, LearnAsInF32OnEveryDevice) {
+  const layers::CausalLM::Config model = quantized(of_experts(tiny_llama()));
+  const auto losses = [&](const std::string& device, kernels::DType dtype) {
+    Bench bench(device);
+    trainer::ComposeOptions options = small_options();
+    options.dtype = dtype;
+    bench.start(trainer::compose_training(model, adapters_only(), options, catalog(), bench.device->info()));
+    std::vector<double> result;
+    for (std::uint64_t step = 0; step < 5; ++step) {
+      bench.set_rate(1e-2f);
+      bench.feed(random_batch(4, 6, 19, 100 + step));
+      bench.session->run(trainer::Step::train);
+      result.push_back(bench.read("metrics")[0] / bench.read("metrics")[1]);
+    }
+    return result;
+  };
+  const std::vector<double> want = losses("cpu", kernels::DType::f32);
+  for (const std::string& device : computing_devices()) {
+    const std::vector<double> got = losses(device, GetParam());
+    for (std::size_t i = 0; i < want.size(); ++i)
+      EXPECT_NEAR(got[i], want[i], 4 * hal::epsilon(GetParam()) * want[i]) << device << " step " << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(DTypes, FourBitExperts, testing::Values(kernels::DType::bf16, kernels::DType::f16),
+                         [](const auto& info) { return std::string(hal::to_string(info.param)); });
+
 // |W| of a quantized weight is a parameter, and only when it is used.
 TEST(FourBitGradients, AgainstDifferences) {
   const std::string dora = "Dora{rank=2 alpha=3}", where = "**.{q_proj,down_proj}";

@@ -71,15 +71,18 @@ void encode_few_rows(const kernels::EncodeArgs& args) { encode_as(args, "nf4_mat
 
 constexpr std::int64_t kUnpackRows = 16;  // per work item
 
-// Bindings: codes, scales, the f32 rows, then the steps of quantized scales if there are any.
+// Bindings: codes, scales, the rows, then the steps of quantized scales if there are any.
 void run_unpack(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
   ConstantReader constants(args);
   const std::int64_t rows = constants.integer(), columns = constants.integer(), block = constants.integer();
   const bool twice = constants.integer() != 0;
+  RowsOut out(args, 2, constants.dtype());
   const Nf4Weights weights = nf4_weights(args.at<const std::uint8_t>(0), args.at<const std::byte>(1),
                                          twice ? args.at<const float>(3) : nullptr, columns, block);
-  for (std::int64_t r = begin * kUnpackRows; r < std::min(end * kUnpackRows, rows); ++r)
-    dequantize_nf4(weights.from(r, 0), columns, args.at(2) + r * columns);
+  for (std::int64_t r = begin * kUnpackRows; r < std::min(end * kUnpackRows, rows); ++r) {
+    dequantize_nf4(weights.from(r, 0), columns, out.row(r * columns, columns));
+    out.done();
+  }
 }
 
 kernels::Fit fit_unpack(const kernels::CallView&, const hal::DeviceInfo&) { return kernels::Fit::yes(); }
@@ -87,7 +90,8 @@ kernels::Fit fit_unpack(const kernels::CallView&, const hal::DeviceInfo&) { retu
 void encode_unpack(const kernels::EncodeArgs& args) {
   const kernels::Nf4UnpackDims d = kernels::nf4_unpack_dims(args.call);
   Constants constants;
-  constants.integer(d.rows).integer(d.columns).integer(d.block).integer(d.twice);
+  constants.integer(d.rows).integer(d.columns).integer(d.block).integer(d.twice).dtype(
+      args.call.outputs[0].dtype);
   const std::int64_t items = ceil_div(d.rows, kUnpackRows);
   const hal::Binding codes = reads(args.inputs[0]), scales = reads(args.inputs[1]),
                      to = writes(args.outputs[0]);
@@ -142,7 +146,8 @@ Ops nf4_matmul_ops() {
           .encode = encode,
           .low_precision = true,
           .row_exact = true}}},
-       {"nf4_unpack", {simd_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}},
+       {"nf4_unpack",
+        {low_precision_variant("16 rows per work item, 32 codes at a time", fit_unpack, encode_unpack)}},
        {"nf4_pack", {low_precision_variant("a row at a time", fit_pack, encode_pack)}}}};
 }
 

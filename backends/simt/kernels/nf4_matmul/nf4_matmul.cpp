@@ -140,15 +140,24 @@ void unpack(const EncodeArgs& args, std::span<const hal::Binding> inputs, const 
                 .items = d.rows * words});
 }
 void encode_unpack(const EncodeArgs& args) {
-  unpack(args, args.inputs, kernels::nf4_unpack_dims(args.call), hal::DType::f32, args.outputs[0]);
+  unpack(args, args.inputs, kernels::nf4_unpack_dims(args.call), args.call.outputs[0].dtype, args.outputs[0]);
+}
+
+std::string unsupported_columns(std::int64_t columns) {
+  return columns % 8 == 0
+             ? ""
+             : "dequantizes eight weights at a time, which must divide rows of " + std::to_string(columns);
+}
+Fit fit_unpack(const CallView& call, const hal::DeviceInfo& target) {
+  if (hal::is_low_precision(call.outputs[0].dtype))
+    if (std::string reason = unsupported_columns(kernels::nf4_unpack_dims(call).columns); !reason.empty())
+      return Fit::no(std::move(reason));
+  return fit_any_dtype(call, target);
 }
 
 kernels::MatmulDims dims(const CallView& call) { return matmul_of(kernels::nf4_matmul_dims(call)); }
 std::string unsupported_words(const CallView& call) {
-  const std::int64_t columns = kernels::nf4_matmul_dims(call).columns;
-  return columns % 8 == 0
-             ? ""
-             : "dequantizes eight weights at a time, which must divide rows of " + std::to_string(columns);
+  return unsupported_columns(kernels::nf4_matmul_dims(call).columns);
 }
 void dequantize(const EncodeArgs& args, hal::DType dtype, const hal::Binding& into) {
   const Nf4MatmulDims d = kernels::nf4_matmul_dims(args.call);
@@ -185,7 +194,7 @@ std::vector<kernels::OpVariants> nf4_matmul_ops() {
                          .fit = fit,
                          .encode = encode,
                          .alternatives = alternatives}}},
-      {"nf4_unpack", {simt_variant("eight weights per invocation", fit_any_dtype, encode_unpack)}},
+      {"nf4_unpack", {simt_variant("eight weights per invocation", fit_unpack, encode_unpack, true)}},
       {"nf4_pack", {simt_variant("a block per invocation", fit_any_dtype, encode_pack)}}};
 }
 
