@@ -9,7 +9,7 @@
 namespace meshloom::kernels {
 namespace {
 
-// Two dimensions everywhere, integers in input `slot`, weights of f32 last where there are any, and activations before both.
+// Two dimensions everywhere, integers in input `slot`, weights of f32 last where there are any, activations before both.
 void check(Rules& rules, std::vector<std::string> names, int slot, bool may_weigh) {
   if (may_weigh)
     rules.attributes({}, {"weighted"});

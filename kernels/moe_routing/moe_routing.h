@@ -27,7 +27,8 @@ struct ExpertGroups {
 // the sum over
 //   j, in order, of weight[n, j] y[slot[n, j]], without weights of y[slot[n, j]].
 // op "row_dot": inputs y (N k, D), x (N, D), slot (N, k); output (N, k): y[slot[n, j]] . x[n].
-// x and y have any float dtype, which is also that of the rows that come out; weights and dots are f32, and sums are formed in f32.
+// x and y have any float dtype, which is also that of the rows that come out. Weights and dots are f32, and sums are
+// formed in f32.
 // Each of the three has gradients that the other two compute.
 Tensor expert_capacity(Tensor ids, std::int64_t groups, std::int64_t capacity, std::int64_t span);
 ExpertGroups expert_groups(Tensor ids, std::int64_t groups);

@@ -122,8 +122,8 @@ kernels::Nf4Options Nf4Linear::options(Context& ctx) const {
   return options;
 }
 
-// The weights of grouped products are f32 here, and so are these products, whatever the activations are. The weights are dequantised
-// once for the layer and its adapter, and again in the backward pass.
+// The weights of grouped products have the dtype of the step. They are dequantised once for the layer and its adapter, and again in
+// the backward pass.
 Tensor Nf4Linear::dequantize(Context& ctx) {
   const Tensor weight = kernels::nf4_unpack(ctx.parameter(codes_), ctx.parameter(scales_), options(ctx));
   ctx.output(kDequantized, weight);

@@ -103,7 +103,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, FourBits,
 
 class FourBitExperts : public testing::TestWithParam<kernels::DType> {};
 
-// Between the layer's input and its output, forward and backward, nothing of the size of the activations or the weights is f32.
+// From the layer's input to its output, forward and backward, nothing of the size of activations or weights is f32.
 TEST_P(FourBitExperts, AreMultipliedAndMovedInTheDtypeOfTheStep) {
   Bench bench("cpu");
   trainer::ComposeOptions options = small_options();

@@ -79,26 +79,34 @@ std::vector<Fit> move_alternatives(const CallView& call, const hal::DeviceInfo& 
   return other_packs(call, target, std::array{width_of(call)}, HostForm::packs);
 }
 
-void encode_move(const EncodeArgs& args, const char* kernel, const char* dtype_name) {
-  const kernels::TensorType& slot = args.call.inputs[1];
-  const std::int64_t pack = args.choice.params.at("pack"), d = width_of(args.call),
-                     count = slot.dim(0) * d / pack;
+// `words`: rows are moved as words of four bytes, which stay as they are.
+void encode_move(const EncodeArgs& args, const char* kernel, bool words) {
+  constexpr std::int64_t kWordBytes = 4, kWordPack = 4;
+  const kernels::TensorType &rows = args.call.inputs[0], &slot = args.call.inputs[1];
+  const std::int64_t pack = words ? kWordPack : args.choice.params.at("pack");
+  const std::int64_t width =
+      words ? width_of(args.call) * static_cast<std::int64_t>(hal::size_of(rows.dtype)) / kWordBytes
+            : width_of(args.call);
+  const std::int64_t count = slot.dim(0) * width / pack;
   const bool weighted = args.inputs.size() > 2;
   std::vector<hal::Define> defines = pack_defines(args.call, pack);
-  defines.push_back(dtype_define(dtype_name, args.call.inputs[0]));
+  defines.push_back(dtype_define("ROW_TYPE", rows));
   defines.push_back(define("WEIGHTED", weighted ? 1 : 0));
+  if (words) defines.push_back(define("WORDS", 1));
   std::vector<hal::Binding> bindings{reads(whole_words(args.inputs[0])), reads(args.inputs[1]),
                                      writes(whole_words(args.outputs[0]))};
   if (weighted) bindings.push_back(reads(args.inputs[2]));
   launch(args, {.kernel = kernel,
                 .defines = std::move(defines),
                 .bindings = std::move(bindings),
-                .constants = {hal::word(count), hal::word(slot.dim(1)), hal::word(d)},
+                .constants = {hal::word(count), hal::word(slot.dim(1)), hal::word(width)},
                 .items = count,
                 .pack = pack});
 }
-void encode_spread(const EncodeArgs& args) { encode_move(args, "moe_dispatch", "X_TYPE"); }
-void encode_combine(const EncodeArgs& args) { encode_move(args, "moe_combine", "Y_TYPE"); }
+void encode_spread(const EncodeArgs& args) {
+  encode_move(args, "moe_dispatch", args.inputs.size() == 2 && args.choice.params.at("pack") > 1);
+}
+void encode_combine(const EncodeArgs& args) { encode_move(args, "moe_combine", false); }
 
 Fit fit_dot(const CallView& call, const hal::DeviceInfo& target) {
   return fit_packs(call, target, std::array{width_of(call)}, HostForm::packs);
