@@ -175,6 +175,21 @@ TEST(TokenizerJson, PlacesOfBytesAreTheTokens) {
   }
 }
 
+// The ids are those of tokenizers 0.23.
+TEST(TokenizerJson, TokensOfSpacesAreFoundAmongTakenSpaces) {
+  const auto tokenizer = trainer::parse_tokenizer_json(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1, " ": 2}, "merges": []}, "added_tokens": [
+          {"id": 3, "content": "<r>", "rstrip": true, "normalized": false, "special": true},
+          {"id": 4, "content": "  ", "normalized": false},
+          {"id": 5, "content": "\n", "lstrip": true, "normalized": false}]})",
+      "file", true);
+  using Ids = std::vector<std::int32_t>;
+  EXPECT_EQ(tokenizer->encode("a<r>  b"), (Ids{0, 3, 4, 1}));
+  EXPECT_EQ(tokenizer->encode("a<r>   b"), (Ids{0, 3, 4, 2, 1}));
+  EXPECT_EQ(tokenizer->encode("<r>\nb"), (Ids{3, 1}));
+  EXPECT_EQ(tokenizer->encode("a  \n<r>"), (Ids{0, 4, 5, 3}));
+}
+
 TEST(Unicode, AHungryPatternIsStopped) {
   const trainer::UnicodeRegex hungry("(a+)+$", "pattern");
   EXPECT_THROW(hungry.matches(std::string(64, 'a') + "b"), Error);

@@ -298,13 +298,17 @@ class Finder {
         continue;
       }
       std::size_t begin = at, end = at + bytes;
-      if (found->left)
+      at += bytes;  // and not behind the spaces that it takes: among them tokens are found, as in tokenizers
+      if (found->left) {
+        begin = std::max(begin, from);
         while (const std::size_t space = trailing_space(whole.substr(from, begin - from))) begin -= space;
+      }
       if (found->right)
         while (const std::size_t space = leading_space(whole.substr(end))) end += space;
+      if (begin >= end) continue;  // the token before took all of it
       if (begin > from) text(whole.substr(from, begin - from), from);
       token(*found, begin, end);
-      from = at = end;
+      from = end;
     }
     if (from < whole.size()) text(whole.substr(from), from);
   }
