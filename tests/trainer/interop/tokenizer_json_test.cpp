@@ -190,6 +190,15 @@ TEST(TokenizerJson, TokensOfSpacesAreFoundAmongTakenSpaces) {
   EXPECT_EQ(tokenizer->encode("a  \n<r>"), (Ids{0, 4, 5, 3}));
 }
 
+TEST(TokenizerJson, AnEmptyMatchPutsTextIn) {
+  const auto tokenizer = trainer::parse_tokenizer_json(
+      R"({"normalizer": {"type": "Replace", "pattern": {"Regex": "^"}, "content": "b"},
+          "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "\n": 2}, "merges": []}})",
+      "file", true);
+  EXPECT_EQ(tokenizer->encode("a\na"), (std::vector<std::int32_t>{1, 0, 2, 1, 0}));
+  EXPECT_TRUE(tokenizer->encode("").empty());
+}
+
 TEST(Unicode, AHungryPatternIsStopped) {
   const trainer::UnicodeRegex hungry("(a+)+$", "pattern");
   EXPECT_THROW(hungry.matches(std::string(64, 'a') + "b"), Error);

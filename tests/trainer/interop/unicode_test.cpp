@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "hal/error.h"
 #include "tests/trainer/run/binary.h"
 #include "trainer/data/tokenizer/unicode.h"
 #include "trainer/data/tokenizer/unicode_tables.h"
@@ -64,9 +65,60 @@ TEST(Unicode, NormalFormsAreThoseOfTokenizers) {
   }
 }
 
+// A text with a bar at every border of a match, which are those where tokenizers 0.23 splits it.
+std::string split(const std::string& pattern, const std::string& text) {
+  std::string out;
+  std::size_t at = 0;
+  const auto add = [&](std::size_t end) {
+    if (end > at) out += (at > 0 ? "|" : "") + text.substr(at, end - at);
+    at = end;
+  };
+  for (const auto& [begin, end] : trainer::UnicodeRegex(pattern, "pattern").matches(text)) {
+    add(begin);
+    add(end);
+  }
+  add(text.size());
+  return out;
+}
+
+TEST(Unicode, PatternsMeanWhatTheyMeanToTokenizers) {
+  EXPECT_EQ(split("(?=(\\d{3})+(?!\\d))", "a1234567"), "a1|234|567");  // an empty match is a border
+  EXPECT_EQ(split("x*", "axxb"), "a|xx|b");
+  EXPECT_EQ(split("$", "a\n\nb\n"), "a|\n|\nb|\n");
+  EXPECT_EQ(split("^", "a\n\nb\n"), "a\n|\n|b\n");
+  EXPECT_EQ(split("\\s++$|\\s", "a  \n  b  "), "a| | |\n| | |b|  ");
+  EXPECT_EQ(split("\\p{N}{1,3}+", "123456789 12"), "123456789| |12");
+  EXPECT_EQ(split("(?:[0-9](a)?){2}+\\)", "1a23a4)"), "1a23a4)");
+  EXPECT_EQ(split("\\p{N}{1,3}", "12345 12"), "123|45| |12");
+  EXPECT_EQ(split("a{,2}", "aaaaa{,2}"), "aa|aa|a|{|,|2|}");
+  EXPECT_EQ(split("\\h+", "ab 12 xyz"), "ab| |12| xyz");
+  EXPECT_EQ(split("\\v",
+                  "a\x0b"
+                  "b\nc\xe2\x80\xa8"),
+            "a|\x0b|b\nc\xe2\x80\xa8");
+  EXPECT_EQ(split("(?m:.)+", "a\nb"), "a\nb");
+  EXPECT_EQ(split("\\w+\\b",
+                  "e\xcc\x81"
+                  "a b"),
+            "e\xcc\x81"
+            "a| |b");
+  EXPECT_EQ(split("\\Bb",
+                  "e\xcc\x81"
+                  "b b"),
+            "e\xcc\x81|b| b");
+  EXPECT_TRUE(trainer::UnicodeRegex("^", "pattern").matches("").empty());
+}
+
+TEST(Unicode, OperationsOnClassesAreRefused) {
+  for (const char* pattern : {"[a-z&&[^aeiou]]", "[\\w&&\\p{L}]", "[ab[cd]]"})
+    EXPECT_THROW(trainer::portable_pattern(pattern, "pattern"), Error) << pattern;
+  for (const char* pattern : {"&&", "[%&'()]", "[a\\[b]", "[]a]"})
+    EXPECT_EQ(trainer::portable_pattern(pattern, "pattern"), pattern);
+}
+
 TEST(Unicode, PatternsStayThemselves) {
   for (const char* pattern : {"[^a-z]+", "a\\\\p{L", "\\p{Greek}", "[[:alpha:]]\\n", "[]x]", "\\x{41}"})
-    EXPECT_EQ(trainer::portable_pattern(pattern), pattern);
+    EXPECT_EQ(trainer::portable_pattern(pattern, "pattern"), pattern);
   EXPECT_EQ(trainer::UnicodeRegex("[\\]\\s]+", "pattern").matches("a] b").size(), 1u);
   EXPECT_EQ(trainer::UnicodeRegex("[^\\s\\p{L}]", "pattern").matches("a. b,").size(), 2u);
 }

@@ -32,12 +32,12 @@ struct Part {
   bool match;
 };
 
-// Emits the matches in a text and the parts between them, joined as `keep` says.
+// Emits the matches in a text and the parts between them, joined as `keep` says. An empty match is a border.
 template <typename Emit>
 void cut(std::string_view text, const UnicodeRegex& pattern, Keep keep, bool invert, const Emit& emit) {
   std::optional<Part> held;  // the next part may still be joined to it
   const auto give = [&] {
-    if (held) emit(*held);
+    if (held && held->end > held->begin) emit(*held);
     held.reset();
   };
   const auto add = [&](Part part) {

@@ -6,6 +6,7 @@
 
 #include <cstdlib>
 #include <cstring>
+#include <optional>
 
 #include "hal/error.h"
 #include "trainer/data/tokenizer/unicode_tables.h"
@@ -51,13 +52,14 @@ struct UnicodeRegex::Compiled {
 };
 
 UnicodeRegex::UnicodeRegex(const std::string& text, std::string where) : where_(std::move(where)) {
-  const std::string pattern = portable_pattern(text);
+  const std::string pattern = portable_pattern(text, where_);
   int error = 0;
   PCRE2_SIZE at = 0;
   auto compiled = std::make_shared<Compiled>();
   compiled->code.reset(pcre2_compile(
       reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-      PCRE2_UTF | PCRE2_UCP | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C, &error, &at, nullptr));
+      PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_MATCH_INVALID_UTF | PCRE2_NEVER_BACKSLASH_C, &error,
+      &at, nullptr));
   if (!compiled->code)
     throw Error(where_, "must be a regular expression", message_of(error) + " at byte " + std::to_string(at));
   pcre2_jit_compile(compiled->code.get(), PCRE2_JIT_COMPLETE);  // without a JIT compiler the interpreter runs
@@ -70,20 +72,23 @@ void UnicodeRegex::for_each_match(std::string_view text,
   const MatchData data(pcre2_match_data_create_from_pattern(code, nullptr));
   const MatchContext context(pcre2_match_context_create(nullptr));
   pcre2_set_match_limit(context.get(), kMaxSteps);
+  if (text.empty()) return;  // not even an empty match, as in tokenizers
   std::size_t at = 0;
-  while (at < text.size()) {
+  std::optional<std::size_t> last_end;
+  while (at <= text.size()) {
     const int result = pcre2_match(code, reinterpret_cast<PCRE2_SPTR>(text.data()), text.size(), at, 0,
                                    data.get(), context.get());
     if (result == PCRE2_ERROR_NOMATCH) break;
     if (result < 0)
       throw Error(where_, "the pattern must match in a bounded number of steps", message_of(result));
     const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-    if (range[1] > range[0]) {
-      emit(range[0], range[1]);
-      at = range[1];
-    } else {
-      at = range[1] + (range[1] < text.size() ? code_point_bytes(text.substr(range[1])) : 1);
+    if (range[1] == range[0] && last_end == range[1]) {  // an empty match must not touch the one before
+      at += at < text.size() ? code_point_bytes(text.substr(at)) : 1;
+      continue;
     }
+    emit(range[0], range[1]);
+    at = range[1];
+    last_end = at;
   }
 }
 

@@ -17,8 +17,8 @@ class UnicodeRegex {
  public:
   // Throws Error (where = `where`) for an invalid pattern.
   UnicodeRegex(const std::string& pattern, std::string where);
-  // Calls `emit` with the byte range of each match, from left to right, without empty ones. Throws Error when
-  // matching needs too many steps.
+  // Calls `emit` with the byte range of each match, from left to right. A match may be empty, but does not touch
+  // the one before it then. Throws Error when matching needs too many steps.
   void for_each_match(std::string_view text,
                       const std::function<void(std::size_t begin, std::size_t end)>& emit) const;
   // The byte ranges of all matches.

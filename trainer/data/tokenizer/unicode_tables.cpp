@@ -4,9 +4,14 @@
 #include <utf8proc.h>
 
 #include <algorithm>
+#include <cctype>
 #include <iterator>
 #include <map>
 #include <utility>
+#include <vector>
+
+#include "hal/error.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -101,11 +106,35 @@ const std::map<std::string, std::string, std::less<>>& classes() {
     (*made)["w"] = of("L") + of("M") + of("Nd") +
                    R"(\p{Nl}\p{Pc}\x{24b6}-\x{24e9}\x{1f130}-\x{1f149}\x{1f150}-\x{1f169})"
                    R"(\x{1f170}-\x{1f189})";
+    (*made)["h"] = "0-9A-Fa-f";
+    (*made)["v"] = "\\x0b";
     // Only the script itself, not characters that other scripts use too.
     (*made)["p{Han}"] = R"(\p{sc:Han}\x{2b739}\x{2ebf0}-\x{2ee5d}\x{31350}-\x{323af})";
     return made;
   }();
   return *all;
+}
+
+// \b or \B by what \w is here.
+std::string word_border(bool negative) {
+  const std::string word = "[" + classes().at("w") + kLatinNumbers + "]";
+  const char *same = negative ? "=" : "!", *other = negative ? "!" : "=";
+  return fmt::format("(?:(?<={0})(?{1}{0})|(?<!{0})(?{2}{0}))", word, same, other);
+}
+
+// "{2,3}", "{2}", "{2,}" or "{,3}" at a place of a pattern; "" where there is none.
+std::string_view interval_at(std::string_view pattern, std::size_t at) {
+  if (pattern[at] != '{') return {};
+  std::size_t end = at + 1;
+  bool digits = false;
+  const auto skip_digits = [&] {
+    for (; end < pattern.size() && pattern[end] >= '0' && pattern[end] <= '9'; ++end) digits = true;
+  };
+  skip_digits();
+  if (end < pattern.size() && pattern[end] == ',') ++end;
+  skip_digits();
+  const bool whole = digits && end < pattern.size() && pattern[end] == '}';
+  return whole ? pattern.substr(at, end + 1 - at) : std::string_view();
 }
 
 // Sorted. Those with a combining class, a canonical or a compatibility decomposition, or a place in a
@@ -125,11 +154,25 @@ constexpr std::pair<std::int32_t, std::int32_t> kNewerThanNormalForms[] = {
 
 }  // namespace
 
-std::string portable_pattern(std::string_view pattern) {
+std::string portable_pattern(std::string_view pattern, const std::string& where) {
   std::string out;
   bool in_class = false;
+  std::size_t atom = 0;                  // where in `out` the last thing begins that a quantifier can follow
+  std::vector<std::size_t> open_groups;  // where each open group begins
   for (std::size_t at = 0; at < pattern.size();) {
     const char c = pattern[at];
+    if (!in_class) {
+      if (const std::string_view interval = interval_at(pattern, at); !interval.empty()) {
+        at += interval.size();
+        out += interval[1] == ',' ? "{0" + std::string(interval.substr(1)) : std::string(interval);
+        if (at >= pattern.size() || pattern[at] != '+') continue;
+        // There it repeats the interval; in PCRE2 it would make it possessive.
+        out.insert(atom, "(?:").append(")+");
+        ++at;
+        continue;
+      }
+      if (const bool quantifier = c == '*' || c == '+' || c == '?'; !quantifier) atom = out.size();
+    }
     if (c == '\\' && at + 1 < pattern.size()) {
       std::size_t size = 2;
       if ((pattern[at + 1] == 'p' || pattern[at + 1] == 'P') && at + 2 < pattern.size() &&
@@ -144,7 +187,9 @@ std::string portable_pattern(std::string_view pattern) {
         name.erase(2, 1);
       }
       const auto it = classes().find(name);
-      if (it == classes().end() || (in_class && negative))
+      if (name == "b" && !in_class)
+        out += word_border(negative);
+      else if (it == classes().end() || (in_class && negative))
         out += whole;  // a negated class inside another one stays as PCRE2 has it
       else if (in_class)
         out += it->second;
@@ -153,9 +198,14 @@ std::string portable_pattern(std::string_view pattern) {
       at += size;
       continue;
     }
+    if (in_class && pattern.substr(at).starts_with("&&"))
+      throw Error(where, "must have no intersections of classes (&&); they are not supported",
+                  shown(pattern));
     out += c;
     ++at;
-    if (in_class && c == '[' && at < pattern.size() && pattern[at] == ':') {
+    if (in_class && c == '[') {
+      if (at >= pattern.size() || pattern[at] != ':')
+        throw Error(where, "must have no classes inside of classes; they are not supported", shown(pattern));
       const std::size_t end = pattern.find(":]", at);
       if (end == std::string_view::npos) continue;
       out += pattern.substr(at, end + 2 - at);
@@ -166,6 +216,17 @@ std::string portable_pattern(std::string_view pattern) {
       in_class = true;
       if (at < pattern.size() && pattern[at] == '^') out += pattern[at++];
       if (at < pattern.size() && pattern[at] == ']') out += pattern[at++];
+    } else if (!in_class && c == '(') {
+      open_groups.push_back(atom);
+      if (at >= pattern.size() || pattern[at] != '?') continue;
+      out += pattern[at++];
+      // There the flag m lets a point match the ends of lines, which is the flag s of PCRE2.
+      while (at < pattern.size() &&
+             (pattern[at] == '-' || std::isalpha(static_cast<unsigned char>(pattern[at]))))
+        out += pattern[at] == 'm' ? 's' : pattern[at], ++at;
+    } else if (!in_class && c == ')' && !open_groups.empty()) {
+      atom = open_groups.back();
+      open_groups.pop_back();
     }
   }
   return out;
