@@ -61,6 +61,11 @@ std::size_t append_utf8(std::string_view bytes, std::string& text) {
   return 0;
 }
 
+std::int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(),
+                       [](char c) { return (static_cast<unsigned char>(c) & 0xc0) != 0x80; });
+}
+
 StopStrings::StopStrings(const std::vector<std::string>& stops) {
   for (const std::string& text : stops) {
     Stop stop{text, std::vector<std::size_t>(text.size() + 1, 0)};
@@ -160,12 +165,18 @@ std::string TextStream::pass(std::string_view bytes) {
   std::string text;
   const std::size_t left = append_utf8(bytes_, text);
   bytes_.erase(0, bytes_.size() - left);
+  characters_ += count_characters(text);
   const std::size_t before = given_;
   given_ = stops_.add(text);
   held_ += text;
   std::string out = held_.substr(0, given_ - before);
   held_.erase(0, given_ - before);
   return out;
+}
+
+std::int64_t TextStream::characters() const {
+  const bool incomplete = !bytes_.empty() || window_text_.size() > done_;
+  return characters_ + (incomplete ? 1 : 0);
 }
 
 std::string TextStream::finish() {

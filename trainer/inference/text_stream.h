@@ -16,6 +16,8 @@ namespace meshloom::trainer {
 // Python's errors="replace" does), and returns how many bytes are left: the beginning of a character, at most three.
 std::size_t append_utf8(std::string_view bytes, std::string& text);
 
+std::int64_t count_characters(std::string_view text);  // of UTF-8
+
 // Finds the first of several strings in a text that comes in parts.
 class StopStrings {
  public:
@@ -47,6 +49,8 @@ class TextStream {
   std::string add(std::int32_t id);
   // The rest, when no token follows.
   std::string finish();
+  // Characters of the text of all tokens so far, which a stop string may still cut off; an incomplete one is one.
+  std::int64_t characters() const;
   // Whether a stop string was found; further tokens have no text.
   bool stopped() const { return stops_.found(); }
 
@@ -57,9 +61,10 @@ class TextStream {
   const Tokenizer& tokenizer_;
   std::vector<std::int32_t> window_;  // the last tokens: what a token adds depends on those before it
   std::string window_text_, context_text_;
-  std::size_t done_ = 0;  // bytes of the window's text that were passed on
-  std::size_t longest_;   // a longer window is shortened
-  std::string bytes_;     // of an incomplete character
+  std::size_t done_ = 0;         // bytes of the window's text that were passed on
+  std::size_t longest_;          // a longer window is shortened
+  std::string bytes_;            // of an incomplete character
+  std::int64_t characters_ = 0;  // complete ones
   StopStrings stops_;
   std::string held_;       // text that may begin a stop string
   std::size_t given_ = 0;  // bytes of all text before held_

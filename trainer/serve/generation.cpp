@@ -149,15 +149,17 @@ void Generation::echo(Choice& choice, std::span<const TokenScore> scores) {
   if (over_ || choice.echoed || !request_.echo) return;
   choice.echoed = true;
   choice.part.text += request_.echoes[choice.prompt];
-  choice.characters += count_characters(request_.echoes[choice.prompt]);
+  choice.characters = choice.echoed_characters = count_characters(request_.echoes[choice.prompt]);
   const std::vector<std::int32_t>& tokens = request_.prompts[choice.prompt];
-  for (std::size_t i = 0; request_.logprobs && i < tokens.size(); ++i) {
-    ScoredToken scored{tokens[i], {}, {}, choice.offset};
+  std::vector<std::int64_t> offsets;
+  if (request_.logprobs)
+    offsets = offsets_in(request_.echoes[choice.prompt], tokens, *dependencies_.model.tokenizer);
+  for (std::size_t i = 0; i < offsets.size(); ++i) {
+    ScoredToken scored{tokens[i], {}, {}, offsets[i]};
     if (i > 0 && i - 1 < scores.size()) {
       scored.logprob = scores[i - 1].logprob;
       scored.top = scores[i - 1].top;
     }
-    choice.offset += dependencies_.texts.of(tokens[i]).characters();
     choice.part.scores->push_back(std::move(scored));
   }
   if (request_.stream) send_part(choice);
@@ -172,10 +174,9 @@ void Generation::token(Choice& choice, const TokenScore& score, Time time) {
   choice.last = time;
   ++choice.usage.completion_tokens;
   if (std::find(request_.ends.begin(), request_.ends.end(), score.id) != request_.ends.end()) return;
-  if (request_.logprobs) {
-    choice.part.scores->push_back({score.id, score.logprob, score.top, choice.offset});
-    choice.offset += dependencies_.texts.of(score.id).characters();
-  }
+  if (request_.logprobs)
+    choice.part.scores->push_back(
+        {score.id, score.logprob, score.top, choice.echoed_characters + choice.stream->characters()});
   text(choice, choice.stream->add(score.id));
   if (choice.stream->stopped()) {
     *choice.enough = true;

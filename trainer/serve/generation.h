@@ -46,7 +46,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::unique_ptr<ToolReader> reader;  // none = there are no tools
     std::int64_t calls = 0;              // of tools, so far
     ChoicePart part;                     // all of it, or what was not sent yet
-    std::int64_t offset = 0;             // characters of the text so far, by its tokens
+    std::int64_t echoed_characters = 0;  // of the prompt, where the text begins with it
     std::int64_t characters = 0;         // of the text so far, to the stop string
     Usage usage;
     Time last{};  // when its last token came; none = the epoch

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/inference/token_bytes.h"
@@ -13,8 +15,6 @@ namespace meshloom::trainer {
 struct TokenText {
   std::string text;   // "bytes:\xe2\x82" where the bytes are no characters
   std::string bytes;  // as the token stands within a text
-  // Characters that begin in the token.
-  std::int64_t characters() const;
 };
 
 class TokenTexts {
@@ -29,6 +29,9 @@ class TokenTexts {
   TokenBytes bytes_;
 };
 
-std::int64_t count_characters(std::string_view text);
+// For each of the tokens of a text the characters of the text before it. Special tokens, which decode() leaves out,
+// count where the text has their names.
+std::vector<std::int64_t> offsets_in(std::string_view text, std::span<const std::int32_t> tokens,
+                                     const Tokenizer& tokenizer);
 
 }  // namespace meshloom::trainer

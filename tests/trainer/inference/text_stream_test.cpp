@@ -30,7 +30,11 @@ std::string streamed(const Tokenizer& tokenizer, const Ids& ids, const std::vect
     EXPECT_EQ(utf8(part), part);
     text += part;
   }
-  return text + stream.finish();
+  text += stream.finish();
+  if (stops.empty()) {
+    EXPECT_EQ(stream.characters(), trainer::count_characters(text));
+  }
+  return text;
 }
 
 std::vector<std::unique_ptr<Tokenizer>> tokenizers() {

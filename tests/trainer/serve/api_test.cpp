@@ -5,7 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "tests/trainer/serve/scripted_engine.h"
+#include "trainer/data/tokenizer/tokenizer_json.h"
 #include "trainer/serve/api_server.h"
+#include "trainer/serve/token_text.h"
 
 namespace meshloom::tests {
 namespace {
@@ -184,6 +186,42 @@ TEST(Api, LogprobsOfACompletion) {
   EXPECT_EQ(choice["logprobs"]["token_logprobs"], Json::parse("[null,-1.0]"));
   choice = json_of(server.post("/v1/completions", R"({"prompt":"ab","logprobs":0})"))["choices"][0];
   EXPECT_EQ(choice["logprobs"]["top_logprobs"][0], Json::parse(R"({"h":-0.5})"));
+}
+
+TEST(Api, OffsetsOfTokensAreThoseOfTheText) {
+  ScriptedServer server;
+  server.engine.say(
+      "\x86"
+      "aSTOPb");  // the first byte is no character, and becomes U+FFFD
+  for (const bool streams : {false, true}) {
+    const Answer answer =
+        server.post("/v1/completions", std::string(R"({"prompt":"x","logprobs":0,"stop":"STOP","stream":)") +
+                                           (streams ? "true}" : "false}"));
+    std::string text;
+    Json tokens = Json::array(), offsets = Json::array();
+    for (const Json& part : streams ? chunks(answer) : std::vector<Json>{json_of(answer)}) {
+      const Json& choice = part["choices"][0];
+      text += choice["text"];
+      if (choice["logprobs"].is_null()) continue;
+      for (const Json& token : choice["logprobs"]["tokens"]) tokens.push_back(token);
+      for (const Json& offset : choice["logprobs"]["text_offset"]) offsets.push_back(offset);
+    }
+    EXPECT_EQ(text,
+              "\xef\xbf\xbd"
+              "a");
+    EXPECT_EQ(tokens, Json::parse(R"(["bytes:\\x86","a"])"));
+    EXPECT_EQ(offsets, Json::parse("[0,1]"));
+  }
+}
+
+TEST(Api, SpecialTokensCountWhereATextHasTheirNames) {
+  const auto tokenizer = trainer::parse_tokenizer_json(
+      R"({"model": {"type": "BPE", "vocab": {"a": 0, "b": 1}, "merges": []}, "decoder": {"type": "Fuse"}, "added_tokens": [
+          {"id": 2, "content": "<s>", "special": true}, {"id": 3, "content": "<end>", "special": true}]})",
+      "file", true);
+  const std::vector<std::int32_t> ids{2, 0, 3, 1};
+  EXPECT_THAT(trainer::offsets_in("a<end>b", ids, *tokenizer), ElementsAre(0, 0, 1, 6));
+  EXPECT_THAT(trainer::offsets_in("ab", ids, *tokenizer), ElementsAre(0, 0, 1, 1));
 }
 
 // The bytes that the engine may write first, and whether a text is whole.
