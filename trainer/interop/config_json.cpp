@@ -148,6 +148,13 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
       json[rule.name] = Json::parse(it->first);
     }
   }
+  if (family.divides_by_heads) {
+    const auto hidden = json["hidden_size"].get<std::int64_t>(),
+               heads = json["num_attention_heads"].get<std::int64_t>();
+    if (hidden % heads != 0)
+      throw Error("hidden_size", fmt::format("must be a multiple of num_attention_heads, {}", heads),
+                  std::to_string(hidden));
+  }
   // An absent field does not always mean to transformers what "none" means here.
   for (const FieldRule& rule : family.fields)
     if (rule.name == "num_key_value_heads" && !json.contains(rule.name))

@@ -6,6 +6,7 @@
 #include <map>
 
 #include "hal/registry.h"
+#include "tests/message_of.h"
 #include "tests/trainer/interop/support.h"
 #include "tests/trainer/run/binary.h"
 #include "trainer/compose/compose.h"
@@ -160,6 +161,26 @@ TEST(Export, TakesNothingOverThatDescribesTheModel) {
     EXPECT_FALSE(written.contains(name)) << name;
   const trainer::Imported again = import_quietly(scratch.path("out"), scratch.path("again"));
   EXPECT_EQ(read_text(again.checkpoint + "/config.txt"), read_text(imported.checkpoint + "/config.txt"));
+}
+
+// transformers refuses a llama whose hidden_size is no multiple of its heads, but not a mistral, which is the same.
+TEST(Export, WritesNoLlamaThatTransformersRefuses) {
+  auto config = nlohmann::json::parse(R"({"model_type": "mistral", "vocab_size": 256, "hidden_size": 33,
+      "num_hidden_layers": 1, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 6,
+      "intermediate_size": 24, "sliding_window": null})");
+  const auto read = [&] {
+    return trainer::read_config_json(config, "config.json", classes(), [](const std::string&) {}).model;
+  };
+  const auto written = [&](const std::string& family) {
+    return trainer::write_config_json(read(), 64, family, classes()).family->name;
+  };
+  EXPECT_EQ(written(""), "mistral");
+  EXPECT_EQ(message_of([&] { written("llama"); }),
+            "model: must be one that a family of transformers can describe; found llama: hidden_size: must "
+            "be a multiple "
+            "of num_attention_heads, 4; found 33");
+  config["hidden_size"] = 32u;
+  EXPECT_EQ(written(""), "llama");
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Models, testing::ValuesIn(model_names()), [](const auto& info) {

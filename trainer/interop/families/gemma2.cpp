@@ -34,6 +34,7 @@ Family gemma2_family() {
   family.skeleton = gemma2_skeleton;
   set_absent(family, "num_key_value_heads", "4");
   family.max_positions = 8192;
+  family.divides_by_heads = true;
   family.windows = {.layers = WindowPattern::Layers::even, .reads_layer_types = true, .null_is_none = false};
   set_absent(family, "head_dim", "256");
   drop_field(family, "hidden_act");

@@ -114,6 +114,7 @@ Family llama_family() {
   family.fields.push_back(mlp_bias_rule());
   family.fields.push_back(tied_rule("false"));
   family.fields.push_back(only_rule("rope_interleaved", "false"));
+  family.divides_by_heads = true;
   family.ignored_fields = {"is_llama_config"};
   family.ignored_tensors = {"model.layers.{i}.self_attn.rotary_emb.inv_freq"};
   return family;
