@@ -6,6 +6,7 @@
 #include <atomic>
 #include <filesystem>
 
+#include "hal/environment.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/interop/import.h"
 
@@ -30,7 +31,7 @@ ModelToRun::ModelToRun(const std::string& path, const std::string& option, const
   }
   static std::atomic<int> count = 0;
   scratch_ = std::make_unique<ScratchDirectory>(
-      (fs::temp_directory_path() / fmt::format("meshloom-import-{}-{}", ::getpid(), ++count)).string());
+      (hal::temporary_directory() / fmt::format("meshloom-import-{}-{}", ::getpid(), ++count)).string());
   std::error_code ignored;
   const Imported imported =
       import_model(path, scratch_->path() + "/run", {.keep_quantized = fs::is_regular_file(path, ignored)},

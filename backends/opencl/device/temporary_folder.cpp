@@ -10,6 +10,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "hal/environment.h"
 #include "hal/error.h"
 
 namespace meshloom::backends::opencl {
@@ -17,7 +18,7 @@ namespace meshloom::backends::opencl {
 namespace fs = std::filesystem;
 
 TemporaryFolder::TemporaryFolder(const std::string& name) {
-  std::string pattern = (fs::temp_directory_path() / (name + "-XXXXXX")).string();
+  std::string pattern = (hal::temporary_directory() / (name + "-XXXXXX")).string();
   if (!::mkdtemp(pattern.data()))
     throw hal::Error(pattern, "a temporary folder must be made", std::strerror(errno));
   path_ = pattern;
