@@ -138,18 +138,37 @@ void read_ends(TokenizerConfig& config, const TokenizerSettings& settings, Ids i
     note("no file says which token ends a text; generation continues up to its limit");
 }
 
+// Whether the first token of a word at a text's beginning has a space, as byte-level BPE and SentencePiece write it.
+bool puts_space_before(const Tokenizer& tokenizer) {
+  const std::vector<std::int32_t> ids = tokenizer.encode_part("a");
+  const std::string first = ids.empty() ? "" : tokenizer.token(ids.front());
+  return first.starts_with("\u0120") || first.starts_with("\u2581");
+}
+
 // The tokenizer without the end-of-text tokens; Bytes when there is no tokenizer file.
 layers::Child<TokenizerConfig> tokens_of(const std::string& from, const TokenizerSettings& settings,
                                          const Note& note) {
   if (fs::exists(from + "/tokenizer.json")) {
     TokenizerJsonConfig config;
     config.path = from + "/tokenizer.json";
-    const bool begins = !config.make()->begin_of_text().empty();
+    const std::unique_ptr<Tokenizer> tokenizer = config.make();
+    const bool begins = !tokenizer->begin_of_text().empty();
     if (settings.add_bos_token && *settings.add_bos_token != begins)
       note(fmt::format(
           "tokenizer_config.json says add_bos_token = {}, but tokenizer.json {} a token before a text; the "
           "latter is used, as in transformers 5",
           *settings.add_bos_token, begins ? "adds" : "does not add"));
+    if (const bool space = puts_space_before(*tokenizer);
+        settings.add_prefix_space && *settings.add_prefix_space != space)
+      note(fmt::format(
+          "tokenizer_config.json says add_prefix_space = {}, which some classes of transformers follow, but "
+          "tokenizer.json {} a space before a text; the latter is used",
+          *settings.add_prefix_space, space ? "puts" : "does not put"));
+    if (settings.split_special_tokens)
+      note(
+          "tokenizer_config.json says split_special_tokens = true, which is not built: special tokens are "
+          "found in "
+          "texts");
     return config;
   }
   if (fs::exists(from + "/tokenizer.model")) {

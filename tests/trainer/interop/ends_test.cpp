@@ -67,6 +67,21 @@ TEST_F(Ends, OfTheTokenizerStandInEitherFile) {
   EXPECT_THAT(notes_, Contains(HasSubstr("eos_token '<none>' is not one of its tokens")));
 }
 
+TEST_F(Ends, SettingsThatTokenizerJsonDoesNotFollowAreSaid) {
+  chat_model(scratch_, "hf", {{"eos_token_id", kEnd}});
+  file("tokenizer_config.json",
+       {{"eos_token", "</s>"}, {"add_prefix_space", false}, {"split_special_tokens", false}});
+  imported();
+  EXPECT_THAT(notes_, IsEmpty());
+  file("tokenizer_config.json",
+       {{"eos_token", "</s>"}, {"add_prefix_space", true}, {"split_special_tokens", true}});
+  imported();
+  EXPECT_THAT(notes_,
+              ElementsAre(HasSubstr("add_prefix_space = true, which some classes of transformers follow, but "
+                                    "tokenizer.json does not put a space"),
+                          HasSubstr("split_special_tokens = true, which is not built")));
+}
+
 TEST_F(Ends, OnlyByTheNameIsSaid) {
   chat_model(scratch_, "hf");
   EXPECT_THAT(imported().eos_token_ids, IsEmpty());
