@@ -64,8 +64,12 @@ int score(const Registries& registries, const ScoreOptions& options) {
       options.ids ? ids_of(text) : config.input->begin(*tokenizer, text).tokens;
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count < 2) throw Error("the text", "must have at least two tokens", std::to_string(count));
-  const std::int64_t length =
-      std::min(count, options.sequence > 0 ? options.sequence : std::max<std::int64_t>(2, config.sequence));
+  const std::int64_t window =
+                         options.sequence > 0 ? options.sequence : std::max<std::int64_t>(2, config.sequence),
+                     length = std::min(count, window);
+  if (options.stride >= window)
+    throw Error("--stride", fmt::format("must be below the window of {} tokens", window),
+                std::to_string(options.stride));
   const std::int64_t stride = options.stride > 0 ? options.stride : std::max<std::int64_t>(1, length / 2);
   const std::unique_ptr<hal::Device> device = open_device(config, registries.devices, say_note);
   Scorer scorer(config, length, *device, registries.catalog, checkpoint.model);

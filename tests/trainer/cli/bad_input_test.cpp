@@ -321,6 +321,10 @@ INSTANTIATE_TEST_SUITE_P(
                  {"/proc/run"}},
         BadInput{"resume_nothing", kTrain + "--resume", {"{dir}/run", "at least one must be whole"}},
         BadInput{"generate_nothing", "generate --checkpoint {dir}/none --prompt x", {"{dir}/none"}},
+        BadInput{"score_stride",
+                 "score --checkpoint " MESHLOOM_SOURCE_DIR
+                 "/tests/trainer/interop/models/llama --ids --text [1,2,3,4,5] --sequence 3 --stride 3",
+                 {"--stride", "must be below the window of 3 tokens; found 3"}},
         BadInput{"generate_empty", "generate --checkpoint {dir}/full --prompt x", {"{dir}/full", "whole"}},
         BadInput{"temperature",
                  "generate --checkpoint {dir}/full --prompt x --temperature -1",
