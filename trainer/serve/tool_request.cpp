@@ -57,7 +57,10 @@ std::vector<ToolFunction> functions_of(const RequestJson* tools, std::vector<std
     refuse_field("tools", fmt::format("must be at most {}", kMaxTools), std::to_string(tools->size()));
   for (std::size_t i = 0; i < tools->size(); ++i) {
     RequestFields function = function_of((*tools)[i], fmt::format("tools[{}]", i), ignored);
-    ToolFunction made{name_of(function), function.path("parameters"), {}};
+    // A function without parameters has an empty list of them, by OpenAI's reference.
+    ToolFunction made{name_of(function),
+                      function.path("parameters"),
+                      {{"type", "object"}, {"properties", RequestJson::object()}}};
     const auto same =
         std::find_if(functions.begin(), functions.end(), [&](const auto& f) { return f.name == made.name; });
     if (same != functions.end())
