@@ -175,6 +175,10 @@ layers::Child<TokenizerConfig> tokens_of(const std::string& from, const Tokenize
     SentencePieceConfig config;
     config.model = from + "/tokenizer.model";
     config.begin_of_text = settings.add_bos_token.value_or(false);
+    if (settings.add_eos_token)
+      note(
+          "tokenizer_config.json says add_eos_token = true, which is not built: only training puts a token "
+          "behind a text");
     return config;
   }
   note("'" + from + "' has no tokenizer.json or tokenizer.model; the recipe uses bytes as tokens");

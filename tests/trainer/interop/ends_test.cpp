@@ -2,6 +2,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <filesystem>
+
 #include "tests/message_of.h"
 #include "tests/trainer/interop/chat_model.h"
 #include "tests/trainer/interop/support.h"
@@ -80,6 +82,23 @@ TEST_F(Ends, SettingsThatTokenizerJsonDoesNotFollowAreSaid) {
               ElementsAre(HasSubstr("add_prefix_space = true, which some classes of transformers follow, but "
                                     "tokenizer.json does not put a space"),
                           HasSubstr("split_special_tokens = true, which is not built")));
+}
+
+TEST_F(Ends, AnEndThatTransformersPutsBehindEveryTextIsSaid) {
+  chat_model(scratch_, "hf", {{"eos_token_id", kEnd}});
+  std::filesystem::remove(scratch_.path("hf/tokenizer.json"));
+  std::filesystem::copy_file(MESHLOOM_SOURCE_DIR "/tests/fuzz/seeds/sentencepiece/bpe.model",
+                             scratch_.path("hf/tokenizer.model"));
+  for (const bool adds : {false, true}) {
+    file("tokenizer_config.json", {{"add_eos_token", adds}});
+    notes_.clear();
+    import_quietly(scratch_.path("hf"), scratch_.path(adds ? "adds" : "plain"), &notes_);
+    const auto said = Contains(HasSubstr("add_eos_token = true, which is not built"));
+    if (adds)
+      EXPECT_THAT(notes_, said);
+    else
+      EXPECT_THAT(notes_, Not(said));
+  }
 }
 
 TEST_F(Ends, OnlyByTheNameIsSaid) {

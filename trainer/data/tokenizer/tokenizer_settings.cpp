@@ -40,9 +40,11 @@ TokenizerSettings read_tokenizer_settings(const OrderedJson& json, const std::st
     if (value.is_null()) continue;
     if (name == "chat_template") {
       read_templates(value, here, settings);
-    } else if (name == "add_bos_token" || name == "add_prefix_space" || name == "split_special_tokens") {
+    } else if (name == "add_bos_token" || name == "add_eos_token" || name == "add_prefix_space" ||
+               name == "split_special_tokens") {
       if (!value.is_boolean()) throw Error(here, "must be true or false", shown_json(value));
       if (name == "add_bos_token") settings.add_bos_token = value.get<bool>();
+      if (name == "add_eos_token") settings.add_eos_token = value.get<bool>();
       if (name == "add_prefix_space") settings.add_prefix_space = value.get<bool>();
       if (name == "split_special_tokens") settings.split_special_tokens = value.get<bool>();
     } else if (name.ends_with("_token") && (value.is_string() || value.is_object())) {

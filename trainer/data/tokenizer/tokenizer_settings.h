@@ -14,7 +14,7 @@ struct TokenizerSettings {
   std::map<std::string, std::string>
       tokens;  // "eos_token" -> "</s>", and every other member that ends in _token
   std::optional<bool> add_bos_token, add_prefix_space;
-  bool split_special_tokens = false;
+  bool add_eos_token = false, split_special_tokens = false;
   std::optional<std::string> chat_template;       // the only one, or the one named "default"
   std::vector<std::string> other_templates = {};  // names of the templates that are not used
 };
