@@ -221,9 +221,10 @@ std::string portable_pattern(std::string_view pattern, const std::string& where)
       if (at >= pattern.size() || pattern[at] != '?') continue;
       out += pattern[at++];
       // There the flag m lets a point match the ends of lines, which is the flag s of PCRE2.
-      while (at < pattern.size() &&
-             (pattern[at] == '-' || std::isalpha(static_cast<unsigned char>(pattern[at]))))
-        out += pattern[at] == 'm' ? 's' : pattern[at], ++at;
+      for (; at < pattern.size(); ++at) {
+        if (pattern[at] != '-' && !std::isalpha(static_cast<unsigned char>(pattern[at]))) break;
+        out += pattern[at] == 'm' ? 's' : pattern[at];
+      }
     } else if (!in_class && c == ')' && !open_groups.empty()) {
       atom = open_groups.back();
       open_groups.pop_back();
