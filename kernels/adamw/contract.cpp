@@ -3,8 +3,10 @@
 #include <limits>
 #include <utility>
 
+#include "hal/dtype.h"
 #include "kernels/adamw/parts.h"
 #include "kernels/core/catalog.h"
+#include "kernels/core/compare.h"
 #include "kernels/core/rng.h"
 #include "kernels/core/rules.h"
 
@@ -16,13 +18,20 @@ using namespace adamw_parts;
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("adamw", inputs, attrs);
   rules.inputs({"p", "g", "m", "v", "control"});
-  rules.attributes({"beta1", "beta2", "eps", "weight_decay"});
+  rules.attributes({"beta1", "beta2", "eps", "weight_decay"}, {"dtype"});
   for (int i = 0; i < 5; ++i) rules.dtype(i, DType::f32);
   for (int i = kG; i <= kV; ++i) rules.shape(i, rules[kP].shape);
   rules.shape(kControl, {4});
   require_attributes(rules);
-  return {rules[kP], rules[kM], rules[kV]};
+  std::vector<TensorType> outputs{rules[kP], rules[kM], rules[kV]};
+  if (!attrs.has("dtype")) return outputs;
+  const DType dtype = rules.result_dtype();
+  rules.require(hal::is_low_precision(dtype), "dtype must be f16 or bf16", rules.text("dtype"));
+  outputs.push_back({dtype, rules[kP].shape});
+  return outputs;
 }
+
+bool has_copy(const CallView& call) { return call.attrs.has("dtype"); }
 
 double flops(const CallView& call) { return 18.0 * static_cast<double>(call.inputs[kP].elements()); }
 
@@ -34,6 +43,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
     std::memmove(outputs[0].data, inputs[kP].data, bytes);
     std::memmove(outputs[1].data, inputs[kM].data, bytes);
     std::memmove(outputs[2].data, inputs[kV].data, bytes);
+    if (has_copy(call)) std::memcpy(outputs[kCopy].data, outputs[0].data, bytes);
     return;
   }
   const double b1 = call.attrs.number("beta1"), b2 = call.attrs.number("beta2");
@@ -49,17 +59,29 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
     outputs[1].as<float>()[i] = static_cast<float>(m);
     outputs[2].as<float>()[i] = static_cast<float>(v);
   }
+  // Rounding is what run_reference() does around it.
+  if (has_copy(call)) std::memcpy(outputs[kCopy].data, outputs[0].data, bytes);
 }
 
 std::string partition(const CallView& call) {
   const std::string p = letters(call.inputs[kP].rank());
-  return p + "," + p + "," + p + "," + p + ",.->" + p + "," + p + "," + p;
+  return p + "," + p + "," + p + "," + p + ",.->" + p + "," + p + "," + p + (has_copy(call) ? "," + p : "");
 }
 
 // No sum to speak of: a few ulps of numbers of size 1.
 Tolerance tolerance(const CallView&) {
   const double eps = hal::epsilon(DType::f32);
   return {16 * eps, 8 * eps, 0.01};  // a lone parameter may be a small difference of larger numbers
+}
+
+// The copy is the p' of the same kernel to the bit.
+Comparison judge(const CallView& call, std::span<const ConstTensorView>,
+                 std::span<const ConstTensorView> want, std::span<const ConstTensorView> got, int output) {
+  const auto o = static_cast<std::size_t>(output);
+  if (output != kCopy) return compare(want[o], got[o], tolerance(call));
+  HostTensor rounded(got[o].type);
+  narrow(widened(got[0]), {rounded.type, rounded.data.data()});
+  return compare({rounded.type, rounded.data.data()}, got[o], {});
 }
 
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{kP, 0}, {kM, 1}, {kV, 2}}; }
@@ -90,6 +112,11 @@ Case make(std::string name, Shape shape, double decay, double beta2 = 0.95, bool
           {{"beta1", 0.9}, {"beta2", beta2}, {"eps", 1e-8}, {"weight_decay", decay}},
           slow};
 }
+Case with_copy(Case made, DType dtype) {
+  made.attrs.set("dtype", std::string(hal::to_string(dtype)));
+  made.name += "-" + made.attrs.text("dtype");
+  return made;
+}
 std::vector<Case> cases() {
   return {make("one", {1}, 0.1),
           make("vector", {131}, 0),
@@ -97,13 +124,21 @@ std::vector<Case> cases() {
           make("cube", {3, 5, 17}, 0.1),
           make("slow-decay", {67}, 0.01, 0.999),
           make("page", {64, 65}, 0.1),
-          make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true)};
+          with_copy(make("one", {1}, 0.1), DType::bf16),
+          with_copy(make("vector", {131}, 0), DType::f16),
+          with_copy(make("matrix", {37, 30}, 0.1), DType::bf16),
+          with_copy(make("page", {64, 65}, 0.1), DType::bf16),
+          with_copy(make("page", {64, 63}, 0.1), DType::f16),
+          with_copy(make("cube", {3, 5, 36}, 0), DType::bf16),
+          make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true),
+          with_copy(make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true), DType::bf16)};
 }
 Case random_case(const CaseSeed& seed) {
   Rng rng(seed);
   Shape shape{rng.extent(3000)};
   if (rng.flip()) shape = {rng.extent(90), rng.extent(90)};
-  return make("random", shape, rng.flip() ? 0 : 0.1, rng.flip() ? 0.95 : 0.999);
+  const Case plain = make("random", shape, rng.flip() ? 0 : 0.1, rng.flip() ? 0.95 : 0.999);
+  return rng.flip() ? plain : with_copy(plain, rng.flip() ? DType::bf16 : DType::f16);
 }
 
 }  // namespace
@@ -141,7 +176,8 @@ void add_adamw(Catalog& catalog) {
                        .cases = cases,
                        .in_place = in_place,
                        .make_input = make_input,
-                       .random_case = random_case});
+                       .random_case = random_case,
+                       .judge = judge});
 }
 
 }  // namespace meshloom::kernels

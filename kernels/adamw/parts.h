@@ -7,6 +7,7 @@
 namespace meshloom::kernels::adamw_parts {
 
 enum Input : int { kP, kG, kM, kV, kControl };
+enum Output : int { kCopy = 3 };
 enum Control : int { kRate, kScale, kApply, kStep };
 
 // The attributes of a call, and the rules for them.

@@ -4,7 +4,9 @@
 #include <memory>
 #include <utility>
 
+#include "hal/binding.h"
 #include "hal/inspection.h"
+#include "trainer/compose/graph.h"
 #include "trainer/execute/lower.h"
 #include "trainer/execute/planned_device.h"
 
@@ -53,6 +55,19 @@ class PlannedList : public hal::CommandList {
   int marks_ = 0;
 };
 
+// By output: the input whose place it takes, -1 = none. An update of three values and more, as of a parameter and its moments, is
+// in place in every plan, and has a kernel for that.
+std::vector<int> places_of(const kernels::CallView& call, const kernels::Contract& contract) {
+  constexpr std::ptrdiff_t kUpdated = 3;
+  std::vector<int> places(call.outputs.size(), -1);
+  for (const auto& [input, output] : contract.in_place(call))
+    if (std::find(places.begin(), places.end(), input) == places.end() && places[at(output)] < 0)
+      places[at(output)] = input;
+  if (std::count_if(places.begin(), places.end(), [](int input) { return input >= 0; }) < kUpdated)
+    places.assign(places.size(), -1);
+  return places;
+}
+
 }  // namespace
 
 void record_call(const kernels::CallView& call, const kernels::Choice& choice, hal::Device& device,
@@ -64,8 +79,10 @@ void record_call(const kernels::CallView& call, const kernels::Choice& choice, h
   };
   std::vector<hal::Binding> inputs, outputs;
   for (const kernels::TensorType& type : call.inputs) inputs.push_back(bind(type.bytes(), hal::Access::read));
-  for (const kernels::TensorType& type : call.outputs)
-    outputs.push_back(bind(type.bytes(), hal::Access::write));
+  const std::vector<int> places = places_of(call, *choice.variant->contract);
+  for (std::size_t o = 0; o < places.size(); ++o)
+    outputs.push_back(places[o] < 0 ? bind(call.outputs[o].bytes(), hal::Access::write)
+                                    : hal::writes(inputs[at(places[o])]));
   hal::Binding workspace;
   if (choice.workspace_bytes > 0) workspace = bind(choice.workspace_bytes, hal::Access::read_write);
   choice.variant->record({call, choice, device, list, inputs, outputs, workspace, label});

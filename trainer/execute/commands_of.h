@@ -21,7 +21,7 @@ struct ProgramCommands {
   std::int64_t barriers = 0;                 // between them
 };
 
-// Records one call as `choice` runs it on tensors of its own, which are allocated into `buffers`.
+// Records one call as `choice` runs it on tensors of its own, which are allocated into `buffers`; updates of state are in place.
 void record_call(const kernels::CallView& call, const kernels::Choice& choice, hal::Device& device,
                  hal::CommandList& list, std::vector<std::unique_ptr<hal::Buffer>>& buffers,
                  const std::string& label);

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "backends/cpu/kernels/adamw_step.h"
+#include "backends/cpu/kernels/cast.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
@@ -13,6 +14,7 @@
 #include "hwy/foreach_target.h"
 // after foreach_target.h
 #include "backends/cpu/simd/loops-inl.h"
+#include "backends/cpu/simd/stored_floats-inl.h"
 #include "hwy/highway.h"
 
 HWY_BEFORE_NAMESPACE();
@@ -26,10 +28,13 @@ struct AdamWTensors {
   float *p_out, *m_out, *v_out;
 };
 
-void AdamW(const float* const* in, float* const* out, std::int64_t n, const AdamWStep& step) {
+// put_copy(d, p', i) stores the low-precision copy, where there is one.
+template <class PutCopy>
+HWY_INLINE void Update(const float* const* in, float* const* out, std::int64_t n, const AdamWStep& step,
+                       PutCopy put_copy) {
   const AdamWTensors t{in[0], in[1], in[2], in[3], out[0], out[1], out[2]};
   const AdamWStep s = step;
-  Over(n, [t, s](auto d, std::int64_t i) {
+  Over(n, [t, s, put_copy](auto d, std::int64_t i) {
     const auto p = hn::LoadU(d, t.p + i);
     const auto g = hn::Mul(hn::LoadU(d, t.g + i), hn::Set(d, s.scale));
     const auto m = hn::MulAdd(hn::Set(d, s.b1), hn::LoadU(d, t.m + i), hn::Mul(hn::Set(d, s.b1_rest), g));
@@ -37,10 +42,28 @@ void AdamW(const float* const* in, float* const* out, std::int64_t n, const Adam
         hn::MulAdd(hn::Set(d, s.b2), hn::LoadU(d, t.v + i), hn::Mul(hn::Mul(hn::Set(d, s.b2_rest), g), g));
     const auto root = hn::Add(hn::Sqrt(hn::Mul(v, hn::Set(d, s.v_unbias))), hn::Set(d, s.eps));
     const auto move = hn::Div(hn::Mul(m, hn::Set(d, s.m_unbias)), root);
+    const auto next = hn::NegMulAdd(hn::Set(d, s.lr), hn::MulAdd(hn::Set(d, s.decay), p, move), p);
     hn::StoreU(m, d, t.m_out + i);
     hn::StoreU(v, d, t.v_out + i);
-    hn::StoreU(hn::NegMulAdd(hn::Set(d, s.lr), hn::MulAdd(hn::Set(d, s.decay), p, move), p), d, t.p_out + i);
+    hn::StoreU(next, d, t.p_out + i);
+    put_copy(d, next, i);
   });
+}
+
+void AdamW(const float* const* in, float* const* out, std::int64_t n, const AdamWStep& step) {
+  Update(in, out, n, step, [](auto, auto, std::int64_t) {});
+}
+
+void AdamWBf16(const float* const* in, float* const* out, std::int64_t n, const AdamWStep& step,
+               std::uint16_t* copy) {
+  Update(in, out, n, step,
+         [copy](auto d, auto next, std::int64_t i) { Stored<hal::DType::bf16>::store(d, next, copy + i); });
+}
+
+void AdamWF16(const float* const* in, float* const* out, std::int64_t n, const AdamWStep& step,
+              std::uint16_t* copy) {
+  Update(in, out, n, step,
+         [copy](auto d, auto next, std::int64_t i) { Stored<hal::DType::f16>::store(d, next, copy + i); });
 }
 
 }  // namespace
@@ -52,17 +75,22 @@ HWY_AFTER_NAMESPACE();
 namespace meshloom::backends::cpu {
 
 HWY_EXPORT(AdamW);
+HWY_EXPORT(AdamWBf16);
+HWY_EXPORT(AdamWF16);
 
 namespace {
 
 constexpr std::int64_t kBlock = 4096;  // elements per work item
 
-// Bindings p, g, m, v, control, p', m', v'; an item is a block of elements.
-void run_adamw(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+// Bindings p, g, m, v, control, p', m', v' and, where a dtype follows the constants, the copy; an item is a block of elements.
+void run_adamw(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, bool has_copy) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer();
   const float* control = args.at(4);
+  const AdamWStep step = adamw_step(control, constants);
+  const hal::DType dtype = has_copy ? constants.dtype() : hal::DType::f32;
   const std::int64_t first = begin * kBlock, count = std::min(n, end * kBlock) - first;
+  std::uint16_t* copy = has_copy ? args.at<std::uint16_t>(8) + first : nullptr;
   if (control[2] == 0.0f) {
     constexpr int kFrom[3] = {0, 2, 3};
     for (int i = 0; i < 3; ++i) {
@@ -70,27 +98,43 @@ void run_adamw(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
       float* to = args.at(static_cast<std::size_t>(5 + i)) + first;
       if (from != to) std::memcpy(to, from, static_cast<std::size_t>(count) * sizeof(float));
     }
+    if (has_copy) narrow(args.at(5) + first, count, dtype, copy);
     return;
   }
-  const AdamWStep step = adamw_step(control, constants);
   const float* const in[4] = {args.at(0) + first, args.at(1) + first, args.at(2) + first, args.at(3) + first};
   float* const out[3] = {args.at(5) + first, args.at(6) + first, args.at(7) + first};
-  HWY_DYNAMIC_DISPATCH(AdamW)(in, out, count, step);
+  if (!has_copy)
+    HWY_DYNAMIC_DISPATCH(AdamW)(in, out, count, step);
+  else if (dtype == hal::DType::bf16)
+    HWY_DYNAMIC_DISPATCH(AdamWBf16)(in, out, count, step, copy);
+  else
+    HWY_DYNAMIC_DISPATCH(AdamWF16)(in, out, count, step, copy);
+}
+
+void run_plain(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  run_adamw(args, begin, end, false);
+}
+void run_with_copy(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  run_adamw(args, begin, end, true);
 }
 
 void encode(const kernels::EncodeArgs& args) {
-  const std::int64_t n = args.call.inputs[0].elements();
-  record(args, "adamw", hal::ceil_div(n, kBlock),
-         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
-          reads(args.inputs[4]), writes(args.outputs[0]), writes(args.outputs[1]), writes(args.outputs[2])},
-         adamw_constants(n, args.call.attrs));
+  const std::int64_t n = args.call.inputs[0].elements(), items = hal::ceil_div(n, kBlock);
+  std::vector<hal::Binding> bindings;
+  for (const hal::Binding& binding : args.inputs) bindings.push_back(reads(binding));
+  for (const hal::Binding& binding : args.outputs) bindings.push_back(writes(binding));
+  const bool has_copy = args.call.attrs.has("dtype");
+  Constants constants = adamw_constants(n, args.call.attrs);
+  if (has_copy) constants.dtype(args.call.outputs[3].dtype);
+  record_dispatch(args, has_copy ? "adamw_with_copy" : "adamw", grid(items, 1, 1), bindings,
+                  constants.words());
 }
 
 }  // namespace
 
 Ops adamw_ops() {
-  return {{{"adamw", run_adamw}},
-          {{"adamw", {simd_variant("one pass over all four tensors", fit_any, encode)}}}};
+  return {{{"adamw", run_plain}, {"adamw_with_copy", run_with_copy}},
+          {{"adamw", {low_precision_variant("one pass over all tensors", fit_floats, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

@@ -1,29 +1,59 @@
-// AdamW, one pass over the parameter and its moments.
+// AdamW, one pass over the parameter and its moments, with or without a copy of the parameter in 16 bits.
 #include "backends/simt/kernels/adamw/adamw.h"
 
 #include <cmath>
+
+#include "backends/simt/host/packs.h"
+#include "backends/simt/kernels/cast/cast.h"
 
 namespace meshloom::backends::simt {
 namespace {
 
 using kernels::CallView;
 using kernels::EncodeArgs;
-using kernels::Fit;
 
-Fit fit(const CallView& call, const hal::DeviceInfo&) {
-  const std::string reason = unsupported_dtype(call);
-  return reason.empty() ? Fit::yes() : Fit::no(reason);
-}
+constexpr std::size_t kP = 0, kG = 1, kM = 2, kV = 3, kControl = 4, kCopy = 3;
 
-void encode(const EncodeArgs& args) {
-  const std::int64_t count = args.call.inputs[0].elements();
+bool has_copy(const CallView& call) { return call.attrs.has("dtype"); }
+
+void update(const EncodeArgs& args) {
+  const std::int64_t count = args.call.inputs[kP].elements();
   Launch command{.kernel = "adamw",
-                 .defines = {define("QUADS", count % 4 == 0 ? 1 : 0)},
+                 .defines = {define("COPY", 0), define("QUADS", count % 4 == 0 ? 1 : 0)},
                  .constants = adamw_constants(count, args.call.attrs),
                  .items = (count + 3) / 4};
   for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
-  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
+  for (const hal::Binding& binding : args.outputs.first(kCopy)) command.bindings.push_back(writes(binding));
   launch(args, command);
+}
+
+bool in_place(const EncodeArgs& args) {
+  return hal::same_place(args.inputs[kP], args.outputs[0]) &&
+         hal::same_place(args.inputs[kM], args.outputs[1]) &&
+         hal::same_place(args.inputs[kV], args.outputs[2]);
+}
+
+void update_with_copy(const EncodeArgs& args) {
+  const std::int64_t count = args.call.inputs[kP].elements(), wide = wide_pack(args.call, args.device.info());
+  const std::int64_t pack = count % wide == 0 ? wide : 1;
+  launch(args, {.kernel = "adamw",
+                // Without packs a word at a time, which needs no 16-bit storage.
+                .defines = {dtype_define("COPY", args.call.outputs[kCopy]), define("PACK", pack),
+                            define("NARROW", pack > 1 ? 1 : 0)},
+                .bindings = {reads_and_writes(args.inputs[kP]), reads(args.inputs[kG]),
+                             reads_and_writes(args.inputs[kM]), reads_and_writes(args.inputs[kV]),
+                             reads(args.inputs[kControl]), writes(whole_words(args.outputs[kCopy]))},
+                .constants = adamw_constants(count, args.call.attrs),
+                .items = ceil_div(count, pack > 1 ? pack : 2),
+                .pack = pack});
+}
+
+void encode(const EncodeArgs& args) {
+  if (!has_copy(args.call)) return update(args);
+  if (in_place(args)) return update_with_copy(args);
+  update(args);
+  args.commands.barrier();
+  record_cast(args, args.call.outputs[0], args.call.outputs[kCopy], args.outputs[0], args.outputs[kCopy]);
 }
 
 }  // namespace
@@ -38,7 +68,7 @@ std::vector<hal::Word> adamw_constants(std::int64_t count, const kernels::Attrs&
 }
 
 std::vector<kernels::OpVariants> adamw_ops() {
-  return {{"adamw", {simt_variant("one pass, in place", fit, encode)}}};
+  return {{"adamw", {simt_variant("one pass, in place", fit_any_dtype, encode, true)}}};
 }
 
 }  // namespace meshloom::backends::simt

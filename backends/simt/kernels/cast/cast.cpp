@@ -1,4 +1,6 @@
 // Changes of a float dtype.
+#include "backends/simt/kernels/cast/cast.h"
+
 #include "backends/simt/host/packs.h"
 
 namespace meshloom::backends::simt {
@@ -7,20 +9,26 @@ namespace {
 using kernels::EncodeArgs;
 
 void encode(const EncodeArgs& args) {
-  const kernels::TensorType &from = args.call.inputs[0], &to = args.call.outputs[0];
-  const std::int64_t count = from.elements(), wide = wide_pack(args.call, args.device.info());
+  record_cast(args, args.call.inputs[0], args.call.outputs[0], args.inputs[0], args.outputs[0]);
+}
+
+}  // namespace
+
+void record_cast(const EncodeArgs& args, const kernels::TensorType& from_type,
+                 const kernels::TensorType& to_type, const hal::Binding& from, const hal::Binding& to) {
+  const std::vector<kernels::TensorType> in{from_type}, out{to_type};
+  const std::int64_t count = from_type.elements(),
+                     wide = wide_pack({"cast", in, out, args.call.attrs}, args.device.info());
   const bool packs = count % wide == 0;
   launch(args, {.kernel = "cast",
                 // Without packs a word at a time, which needs no 16-bit storage.
                 .defines = {define("PACK", packs ? wide : 1), define("NARROW", packs ? 1 : 0),
-                            dtype_define("FROM", from), dtype_define("TO", to)},
-                .bindings = {reads(whole_words(args.inputs[0])), writes(whole_words(args.outputs[0]))},
+                            dtype_define("FROM", from_type), dtype_define("TO", to_type)},
+                .bindings = {reads(whole_words(from)), writes(whole_words(to))},
                 .constants = {hal::word(count)},
                 .items = packs ? count / wide : ceil_div(count, 2),
                 .pack = packs ? wide : 1});
 }
-
-}  // namespace
 
 std::vector<kernels::OpVariants> cast_ops() {
   return {{"cast",
