@@ -27,6 +27,7 @@ enum class Role : std::uint8_t {
   state,       // other persistent state: accumulators, counters
   gradient,    // cotangent of a parameter
   cache,       // keys and values of earlier tokens (layers/cache); persists, and belongs to no checkpoint
+  copy,        // a parameter in 16 bits beside its f32; persists, and belongs to no checkpoint
   activation,  // everything else
 };
 std::string_view to_string(Role role);

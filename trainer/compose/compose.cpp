@@ -1,5 +1,6 @@
 #include "trainer/compose/compose.h"
 
+#include <algorithm>
 #include <limits>
 #include <map>
 #include <optional>
@@ -25,6 +26,7 @@
 #include "trainer/compose/passes/offload_gradients.h"
 #include "trainer/compose/passes/optimizer_in_backward.h"
 #include "trainer/compose/passes/overlap.h"
+#include "trainer/compose/passes/parameter_copies.h"
 #include "trainer/compose/passes/parameter_dtype.h"
 #include "trainer/compose/passes/partition.h"
 #include "trainer/compose/passes/precision.h"
@@ -140,10 +142,23 @@ class Composer {
     if (options_.dtype != kernels::DType::f32 && options_.param_dtype == kernels::DType::f32)
       frozen_ = frozen_weights(program, plan_.parameters, options_.dtype);
     if (!pipeline_) plan_.steps.update = {{step, options_.accumulation}};
-    add(step, std::move(program), "update");
+    const auto write_apply = [&] {
+      return divided(Step::apply,
+                     apply_program(catalog_, learner, learning, sums.names, states, scaled, !single, parts),
+                     "update");
+    };
+    program = divided(step, std::move(program), "update");
+    std::optional<Program> apply;
+    if (may_keep_copies()) {
+      std::vector<const Program*> update{&program};
+      if (split) update.push_back(&apply.emplace(write_apply()));
+      copied_ = copied_parameters(update, options_.dtype);
+      leave_out_copies(update);
+      for (const std::string& name : copied_) plan_.copies[name] = copy_name(name);
+    }
+    place(step, std::move(program));
     if (split) {
-      add(Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled, !single, parts),
-          "update", host_ != nullptr);
+      place(Step::apply, apply ? std::move(*apply) : write_apply(), host_ != nullptr);
       plan_.steps.update.push_back({Step::apply});
     }
     if (has_islands()) add_outer(learning);
@@ -242,6 +257,9 @@ class Composer {
           std::move(all[i].program), "outputs");
   }
 
+  // Bytes of copies that were known not to fit.
+  std::int64_t left_out() const { return left_out_; }
+
   Plan finish(bool training) {
     report_rules(training);
     if (pipeline_) pipeline_->finish(plan_);
@@ -261,6 +279,38 @@ class Composer {
 
  private:
   bool has_islands() const { return plan_.mesh.size(AxisName::islands) > 1; }
+
+  // Stages have parts of programs, and the exchange between islands writes parameters too.
+  bool may_keep_copies() const {
+    return options_.parameter_copies && options_.dtype != kernels::DType::f32 && !host_ && !pipeline_ &&
+           !has_islands();
+  }
+
+  // Keeps no copies where they and what else is there at once exceed the memory, which needs no plan: what persists, and where the
+  // update waits for the norm of all gradients, these.
+  void leave_out_copies(const std::vector<const Program*>& update) {
+    const std::int64_t limit = memory_limit(device_);
+    if (limit <= 0) return;
+    const bool gradients_wait =
+        update.size() == 1 && !options_.optimizer_in_backward &&
+        std::none_of(options_.remat.begin(), options_.remat.end(),
+                     [](const RematRule& rule) { return rule.policy == RematPolicy::offload; });
+    std::map<std::string, std::int64_t> bytes;
+    for (const Program* program : update)
+      for (const kernels::ValueId id : program->inputs) {
+        const kernels::Value& value = program->value(id);
+        if (value.memory != hal::MemoryKind::device) continue;
+        bytes[value.name] = value.type.bytes();
+        if (copied_.count(value.name)) bytes[copy_name(value.name)] = value.type.bytes() / 2;
+        if (copied_.count(value.name) && gradients_wait) bytes["grad/" + value.name] = value.type.bytes();
+      }
+    std::int64_t all = 0, copies = 0;
+    for (const auto& [name, size] : bytes) all += size;
+    for (const std::string& name : copied_) copies += bytes.at(copy_name(name));
+    if (all <= limit) return;
+    left_out_ = copies;
+    copied_.clear();
+  }
 
   void add_outer(const std::vector<layers::ParameterInfo>& learning) {
     const OuterOptions& outer = options_.outer;
@@ -354,8 +404,12 @@ class Composer {
   }
 
   // The passes that every program goes through after it was written.
-  void add(const ProgramKey& key, Program program, const std::string& writer, bool on_host = false) {
-    const Step step = key.step;
+  void add(const ProgramKey& key, Program program, const std::string& writer) {
+    place(key, divided(key.step, std::move(program), writer));
+  }
+
+  // Those up to the division over ranks.
+  Program divided(Step step, Program program, const std::string& writer) {
     if (!frozen_.empty()) store_in(options_.dtype, frozen_, program);
     program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
@@ -377,6 +431,16 @@ class Composer {
       bytes += value.bytes;
     }
     done(program, "partition");
+    return program;
+  }
+
+  // Those behind it.
+  void place(const ProgramKey& key, Program program, bool on_host = false) {
+    const Step step = key.step;
+    if (!copied_.empty()) {
+      keep_copies(program, copied_, options_.dtype);
+      done(program, "parameter_copies");
+    }
     if (pipeline_ && step != Step::apply) return add_chunks(step, program);
     if (pipeline_) {
       program = pipeline_->apply(program, plan_);
@@ -511,6 +575,8 @@ class Composer {
   std::vector<char> remat_matched_;
   // Values and bytes that partitioning made whole unasked, by program and op.
   std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>> made_whole_;
+  std::set<std::string> copied_;  // parameters of which copies are kept
+  std::int64_t left_out_ = 0;
   std::set<std::string> frozen_;  // weights that are stored in the dtype of activations
   Programs programs_, host_programs_;
   Plan plan_;
@@ -523,12 +589,33 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
                       const ComposeOptions& options, const kernels::Catalog& catalog,
                       const hal::DeviceInfo& device, PassTrace* trace) {
   check_training(options, learner);
-  Composer composer(model, options, catalog, device, trace);
-  composer.train(learner);
-  if (options.evaluation) composer.evaluate();
-  if (options.logits_batch > 0) composer.logits();
-  if (!options.decode.tokens.empty()) composer.decode();
-  return composer.finish(true);
+  std::int64_t left_out = 0;
+  const auto composed = [&](const ComposeOptions& used) {
+    if (trace) trace->entries.clear();
+    Composer composer(model, used, catalog, device, trace);
+    composer.train(learner);
+    if (used.evaluation) composer.evaluate();
+    if (used.logits_batch > 0) composer.logits();
+    if (!used.decode.tokens.empty()) composer.decode();
+    left_out = std::max(left_out, composer.left_out());
+    return composer.finish(true);
+  };
+  // Copies are not worth more than that the run fits.
+  ComposeOptions first = options;
+  first.enforce_memory = false;
+  Plan plan = composed(first);
+  const std::int64_t limit = memory_limit(device);
+  if (!plan.copies.empty() && limit > 0 && plan.peak_bytes > limit) {
+    left_out = plan.memory.at("copies");
+    first.parameter_copies = false;
+    plan = composed(first);
+  }
+  if (left_out > 0 && plan.peak_bytes <= limit)
+    plan.notes.push_back("every step casts the parameters anew: copies of them in " +
+                         std::string(hal::to_string(options.dtype)) + ", " + readable_bytes(left_out) +
+                         ", do not fit into memory");
+  if (options.enforce_memory) require_memory(plan, options, device);
+  return plan;
 }
 
 Plan compose_inference(const layers::Config& model, const ComposeOptions& options,

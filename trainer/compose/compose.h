@@ -1,6 +1,6 @@
 // Composes a model and a learner into a plan: the driver of the passes.
 //
-//   trace ─ precision ─ differentiate ─ update ─ partition ─ stages ─ fuse ─ remat ─ overlap ─ select ─ plan memory
+//   trace ─ precision ─ differentiate ─ update ─ partition ─ parameter copies ─ stages ─ fuse ─ remat ─ overlap ─ select ─ plan memory
 //
 // Every pass is a function from program to program; after each the program is verified. Passes for ranks
 // change nothing where there is one. (Fusion comes before
@@ -20,6 +20,8 @@
 // memory, so that a gradient takes memory of the device only until it was copied; with one micro-batch they are overwritten
 // and not added to. Plan::host has the rest: the parts of apply that run as soon as the device has passed a mark, and the
 // parameters and states that are copied to the device after them.
+// With a dtype of 16 bits, parameters that adamw updates on the device have copies "copy/<path>" of that dtype, which adamw writes
+// beside them and which all programs multiply by; not over a pipeline or islands, and not where memory does not suffice.
 // The names of persistent values: each parameter's path (which starts with the model's root, such as
 // "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
 // "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
@@ -155,6 +157,9 @@ struct ComposeOptions {
   bool offload_optimizer = false;
   // Of the parameters that are no quantized storage: f32, or bf16 without a copy in f32 (parameter_dtype.h).
   kernels::DType param_dtype = kernels::DType::f32;
+  // Keep the parameters' copies in 16 bits from step to step, where the device's memory takes them (passes/parameter_copies.h).
+  // Results have the same bits with and without.
+  bool parameter_copies = true;
   // Update each parameter as soon as its gradient is known; needs accumulation 1, a learner that does not clip, and no f16.
   bool optimizer_in_backward = false;
   // What was measured of kernels on this device, for rules that ask for it; nullptr = what the cache folder holds.

@@ -1,5 +1,6 @@
 #include "trainer/compose/plan.h"
 
+#include <algorithm>
 #include <array>
 
 #include "hal/error.h"
@@ -43,6 +44,11 @@ std::string_view to_string(Step step) {
 
 std::string name_in_slot(const std::string& name, int chunk, int slot) {
   return name + "@" + std::to_string(chunk) + "." + std::to_string(slot);
+}
+
+bool is_copy(const Plan& plan, const std::string& name) {
+  return std::any_of(plan.copies.begin(), plan.copies.end(),
+                     [&](const auto& copy) { return copy.second == name; });
 }
 
 std::string island_name(const std::string& path) { return "island/" + path; }

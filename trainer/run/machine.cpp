@@ -18,12 +18,19 @@ std::string types_text(const std::vector<kernels::TensorType>& types) {
   return text;
 }
 
-// The text does not say where the call stands in the program: recomputed calls are copies and count once.
+// The text does not say where the call stands in the program: recomputed calls are copies and count once. Nor does it say whether
+// a call writes a copy of a parameter, which has the bits of a cast (passes/parameter_copies.h): a run may continue with and
+// without.
 std::string call_text(const kernels::Program& program, const kernels::Call& call) {
-  std::string text =
-      fmt::format("{} {}({})->({})", call.op, call.choice->variant->name,
-                  types_text(program.types(call.inputs)), types_text(program.types(call.outputs)));
-  text += kernels::to_string(call.attrs);
+  std::vector<kernels::ValueId> outputs = call.outputs;
+  const bool copies = program.value(outputs.back()).role == kernels::Role::copy;
+  if (copies) outputs.pop_back();
+  kernels::Attrs attrs;
+  for (const auto& [name, value] : call.attrs.items())
+    if (!copies || name != "dtype") attrs.set(name, value);
+  std::string text = fmt::format("{} {}({})->({})", call.op, call.choice->variant->name,
+                                 types_text(program.types(call.inputs)), types_text(program.types(outputs)));
+  text += kernels::to_string(attrs);
   for (const auto& [name, value] : call.choice->params) text += fmt::format(" {}={}", name, value);
   return text;
 }
@@ -47,7 +54,7 @@ Machine machine_of(const hal::DeviceInfo& device, const Plan& plan) {
   for (const UpdateStep& part : plan.steps.update) {
     const kernels::Program& program = plan.steps.at(part.step).program;
     for (const kernels::Call& call : program.calls) {
-      if (!call.choice || !call.choice->variant) continue;
+      if (!call.choice || !call.choice->variant || call.op == "cast") continue;  // whose bits are exact
       if (calls.insert(call_text(program, call)).second)
         ++machine.variants[call.op + " " + call.choice->variant->name];
     }

@@ -60,6 +60,7 @@ trainer::ComposeOptions options_of(const Job& job, const std::vector<trainer::Me
   options.attention = job.attention;
   options.sequence_order = job.order;
   options.gradient_dtype = job.gradient_dtype;
+  options.parameter_copies = job.parameter_copies;
   if (job.sequence > 0) options.sequence = job.sequence;
   options.rank = rank;
   return options;

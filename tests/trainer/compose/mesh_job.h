@@ -39,6 +39,7 @@ struct Job {
   int steps = kSteps;
   bool all_targets = false;  // none is ignored
   kernels::DType gradient_dtype = kernels::DType::f32;
+  bool parameter_copies = true;
 };
 
 // What a job computed: the metrics of every step, and all parameters and optimizer states after the last.

@@ -179,6 +179,8 @@ std::string memory_class(Role role) {
       return "gradients";
     case Role::cache:
       return "cache";
+    case Role::copy:
+      return "copies";
     case Role::activation:
       return "activations";
   }
