@@ -17,6 +17,7 @@
 #include "trainer/learner/adamw_8bit.h"
 #include "trainer/learner/sgd.h"
 #include "trainer/run/machine.h"
+#include "trainer/run/snapshots.h"
 #include "trainer/run/stored_run.h"
 
 namespace meshloom::tests {
@@ -259,6 +260,32 @@ TEST(ParameterCopies, AreWrittenWithTheirParameters) {
   EXPECT_THAT(stored, testing::Each(hal::to_f16(0.3f)));
   EXPECT_THAT(message_of([&] { session.write(copy, std::as_bytes(std::span(stored))); }),
               HasSubstr("is written with its parameter"));
+}
+
+// As after a device was lost, whose memory held other numbers.
+TEST(ParameterCopies, OfARestoredStateGiveTheSameBits) {
+  Bench bench("cpu");
+  bench.start(trainer::compose_training(tiny_llama(), adamw(), options_of(DType::bf16, 1, true), catalog(),
+                                        bench.device->info()));
+  const auto steps = [&](std::uint64_t first) {
+    std::vector<float> metrics;
+    for (std::uint64_t step = first; step < first + 2; ++step) {
+      bench.set_rate(1e-2f);
+      bench.feed(random_batch(4, 6, 19, step));
+      bench.session->run(Step::train);
+      const std::vector<float> own = bench.read("metrics");
+      metrics.insert(metrics.end(), own.begin(), own.end());
+    }
+    return metrics;
+  };
+  steps(0);
+  trainer::Snapshots snapshots(bench.session->plan());
+  snapshots.read(*bench.session);
+  snapshots.commit({{}, trainer::DivergenceDetector(2, {}), 0});
+  const std::vector<float> want = steps(2);
+  trainer::initialize(*bench.session, 7);
+  snapshots.restore(*bench.session);
+  EXPECT_EQ(steps(2), want);
 }
 
 // A part of a parameter that is divided has a copy of that part, which is what ranks exchange.
