@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
-#include <chrono>
 #include <cmath>
+#include <ctime>
 #include <limits>
 #include <string>
 #include <vector>
@@ -131,7 +131,7 @@ TEST(Expression, LongSumsAreReadAgain) {
 
 // 100,000 terms overran the stack, 20,000 took 23 s.
 TEST(Expression, TooLongIsAnErrorAtOnce) {
-  const auto begin = std::chrono::steady_clock::now();
+  const std::clock_t begin = std::clock();  // of the processor, as others may use it too
   for (const std::string& text : {long_sum(100'000), long_sum(20'000)}) try {
       parse_expression(text);
       ADD_FAILURE() << "was read";
@@ -151,7 +151,7 @@ TEST(Expression, TooLongIsAnErrorAtOnce) {
   deep.roots = {last};
   EXPECT_GT(to_string(deep).size(), 200'000u);
   EXPECT_EQ(differentiate(deep, {0}).roots.size(), 1u);
-  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(10));
+  EXPECT_LT(static_cast<double>(std::clock() - begin), 10.0 * CLOCKS_PER_SEC);
 }
 
 TEST(Expression, ZerosOfBothSignsAreOneNode) {

@@ -606,7 +606,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
   Plan plan = composed(first);
   const std::int64_t limit = memory_limit(device);
   if (!plan.copies.empty() && limit > 0 && plan.peak_bytes > limit) {
-    left_out = plan.memory.at("copies");
+    left_out = plan.memory.at("parameter_copies");
     first.parameter_copies = false;
     plan = composed(first);
   }

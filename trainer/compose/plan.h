@@ -155,7 +155,7 @@ struct Plan {
   std::map<std::string, std::string> copies;
   // Memory of the host for what is on its way between ranks; all programs share it.
   std::int64_t staging_bytes = 0;
-  // Bytes by class: parameters, gradients, optimizer, state, inputs, activations, workspace. `memory` has the
+  // Bytes by class: parameters, gradients, optimizer, state, parameter_copies, inputs, activations, workspace. `memory` has the
   // classes at the moment when most memory is in use, and sums to the peak; `memory_max` has the maximum of
   // each class over all moments of all programs, so it may sum to more.
   std::map<std::string, std::int64_t> memory, memory_max;

@@ -180,7 +180,7 @@ std::string memory_class(Role role) {
     case Role::cache:
       return "cache";
     case Role::copy:
-      return "copies";
+      return "parameter_copies";
     case Role::activation:
       return "activations";
   }
