@@ -356,6 +356,7 @@ void Session::write(const std::string& name, std::span<const std::byte> data) {
 void Session::write_copy(const std::string& name, std::span<const std::byte> data) {
   std::vector<std::byte> stored(data.size() / 2);
   hal::narrow(plan_.persistent_types.at(name).dtype, data, stored);
+  stored.resize((stored.size() + 3) / 4 * 4);  // kernels read whole words, of which placements have room
   const Placement& place = plan_.persistent.at(name);
   device_.write(buffer(place), place.offset, stored);
 }
