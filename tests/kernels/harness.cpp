@@ -7,6 +7,7 @@
 #include <cstdlib>
 #include <cstring>
 #include <map>
+#include <ostream>
 #include <set>
 #include <utility>
 
@@ -271,6 +272,27 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
     }
   }
   return outcome;
+}
+
+void PrintTo(const VariantTarget& target, std::ostream* out) {
+  *out << target.op << " " << target.variant << " on " << target.backend;
+}
+
+std::vector<VariantTarget> variant_targets() {
+  kernels::Catalog catalog;
+  kernels::add_contracts(catalog);
+  hal::Registry registry;
+  register_backends(registry, catalog);
+  std::vector<VariantTarget> all;
+  for (const std::string& backend : registry.backends()) {
+    if (backend == "null") continue;  // sizes only: it computes nothing
+    for (const kernels::Contract* contract : catalog.contracts()) {
+      if (contract->view) continue;  // no kernel runs
+      for (const kernels::Variant* variant : catalog.variants(contract->name, backend))
+        all.push_back({contract->name, variant->name, backend});
+    }
+  }
+  return all;
 }
 
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <iosfwd>
 #include <memory>
 #include <span>
 #include <string>
@@ -58,6 +59,14 @@ Outcome run_variant(hal::Device& device, const kernels::Variant& variant, const 
 // The bytes of the variant's first output for these inputs; empty, and a failure, where it does not fit.
 std::vector<std::byte> first_output(hal::Device& device, const kernels::Variant& variant,
                                     const CaseCall& call, const std::vector<kernels::HostTensor>& inputs);
+
+// A variant of an op, as a backend offers it.
+struct VariantTarget {
+  std::string op, variant, backend;
+};
+void PrintTo(const VariantTarget& target, std::ostream* out);
+// Those of every op and every backend that computes; "reference", which belongs to none, is among those of each.
+std::vector<VariantTarget> variant_targets();
 
 // The profile to run a device as, so that a variant shaped for `kind` is at home: "" for the device's own.
 std::string profile_for(const hal::Device& device, hal::ProfileKind kind);

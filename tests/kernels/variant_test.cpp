@@ -22,30 +22,6 @@
 namespace meshloom::tests {
 namespace {
 
-struct Target {
-  std::string op, variant, backend;
-};
-void PrintTo(const Target& target, std::ostream* out) {
-  *out << target.op << " " << target.variant << " on " << target.backend;
-}
-
-std::vector<Target> targets() {
-  kernels::Catalog catalog;
-  kernels::add_contracts(catalog);
-  hal::Registry registry;
-  register_backends(registry, catalog);
-  std::vector<Target> all;
-  for (const std::string& backend : registry.backends()) {
-    if (backend == "null") continue;  // sizes only: it computes nothing
-    for (const kernels::Contract* contract : catalog.contracts()) {
-      if (contract->view) continue;  // no kernel runs
-      for (const kernels::Variant* variant : catalog.variants(contract->name, backend))
-        all.push_back({contract->name, variant->name, backend});
-    }
-  }
-  return all;
-}
-
 // One open device per profile it runs as.
 class Devices {
  public:
@@ -63,7 +39,7 @@ class Devices {
   std::map<std::string, std::unique_ptr<hal::Device>> open_;
 };
 
-class Variants : public testing::TestWithParam<Target> {
+class Variants : public testing::TestWithParam<VariantTarget> {
  protected:
   static constexpr std::size_t kMany = 30;  // cases
 
@@ -181,7 +157,7 @@ TEST_P(Variants, EqualTheReference) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Ops, Variants, testing::ValuesIn(targets()), [](const auto& info) {
+INSTANTIATE_TEST_SUITE_P(Ops, Variants, testing::ValuesIn(variant_targets()), [](const auto& info) {
   return info.param.op + "_" + info.param.variant + "_" + info.param.backend;
 });
 
