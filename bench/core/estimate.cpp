@@ -40,15 +40,15 @@ double likely(const EstimatedRow& row) { return static_cast<double>(row.per_step
 
 template <double trainer::EstimatedCall::*seconds>
 double sum(const EstimatedStep& step) {
-  double total = step.copy_seconds - step.starts_saved;
+  double total = step.copy_seconds - step.shared_launch_seconds;
   for (const EstimatedRow& row : step.rows) total += static_cast<double>(row.per_step) * row.call.*seconds;
   return total;
 }
 
 // What the calls' times have too much: each counts a start for every dispatch, where those that share a launch start once, and those
 // between the same barriers side by side.
-double starts_saved(const EstimatedStep& step, const kernels::Catalog& catalog, const trainer::Plan& plan,
-                    const hal::DeviceInfo& device) {
+double shared_launch_seconds(const EstimatedStep& step, const kernels::Catalog& catalog,
+                             const trainer::Plan& plan, const hal::DeviceInfo& device) {
   double dispatches = 0;
   for (const EstimatedRow& row : step.rows)
     dispatches += static_cast<double>(row.per_step) * row.call.dispatches;
@@ -91,7 +91,7 @@ EstimatedStep estimate_step(hal::Device& device, const kernels::Catalog& catalog
       options.progress(done++, static_cast<int>(calls.size()), call.contract->name + " " + call.shape);
     step.rows.push_back(estimate(device, call));
   }
-  if (!step.stopped) step.starts_saved = starts_saved(step, catalog, plan, device.info());
+  if (!step.stopped) step.shared_launch_seconds = shared_launch_seconds(step, catalog, plan, device.info());
   std::stable_sort(step.rows.begin(), step.rows.end(),
                    [](const EstimatedRow& a, const EstimatedRow& b) { return likely(a) > likely(b); });
   return step;
@@ -130,9 +130,11 @@ std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
   if (step.copy_seconds > 0)
     text +=
         fmt::format("copies between the memories of device and host, {:.3f} ms\n", 1e3 * step.copy_seconds);
-  if (step.starts_saved > 0)
-    text += fmt::format("less {:.3f} ms, as dispatches share launches or stand between the same barriers\n",
-                        1e3 * step.starts_saved);
+  if (step.shared_launch_seconds > 0)
+    text += fmt::format(
+        "{:.3f} ms less than the sum of the calls, as dispatches share launches or run between the same "
+        "barriers\n",
+        1e3 * step.shared_launch_seconds);
   text += failures;
   if (failed > 0)
     return text + fmt::format("{}: no estimate, as {} of {} kinds of calls have none\n", step.recipe, failed,
@@ -168,7 +170,7 @@ std::string to_json(const EstimatedStep& step, const hal::DeviceInfo& device) {
                                    {"flops", step.flops},
                                    {"peak", step.peak},
                                    {"copy_seconds", step.copy_seconds},
-                                   {"starts_saved_seconds", step.starts_saved},
+                                   {"shared_launch_seconds", step.shared_launch_seconds},
                                    {"likely_seconds", step.likely_seconds()},
                                    {"best_seconds", step.best_seconds()},
                                    {"calls", rows}};

@@ -26,8 +26,9 @@ struct EstimatedStep {
   double flops = 0;                // of a step, without those of recomputed calls
   double peak = 0;                 // FLOP/s of products of the recipe's dtype; 0 = unknown
   double copy_seconds = 0;         // between the device's memory and the host's
-  double starts_saved = 0;  // seconds that the calls' times have too much, as dispatches start together
-  bool stopped = false;     // before all calls were inspected
+  double shared_launch_seconds =
+      0;                 // seconds that the calls' times have too much, as dispatches start together
+  bool stopped = false;  // before all calls were inspected
 
   double likely_seconds() const;
   double best_seconds() const;

@@ -8,7 +8,8 @@
 namespace meshloom::trainer {
 namespace {
 
-// Commands behind the first that has not run among which others are sought. Of a step of smollm2-135m 64 leave 713 barriers, 1,000 some 707.
+// Commands behind the first that has not run among which others are sought. In a step of smollm2-135m 1,000 leave less than 1 % fewer
+// barriers than 64.
 constexpr std::size_t kWindow = 64;
 
 }  // namespace

@@ -112,7 +112,7 @@ void lower(const PlannedProgram& planned, const kernels::Catalog& catalog,
       workspace = bind(planned.workspaces.at(i), Access::read_write);
       writes.push_back(workspace);
     }
-    barriers.before(inputs, writes);
+    if (!reordered) barriers.before(inputs, writes);  // else the order brings its own
     const std::string label = (call.path.empty() ? "" : call.path + " ") + call.op;
     const kernels::CallTypes types(program, call);
     into.predict(call.choice->predicted_seconds);

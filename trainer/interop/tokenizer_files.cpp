@@ -167,8 +167,7 @@ layers::Child<TokenizerConfig> tokens_of(const std::string& from, const Tokenize
     if (settings.split_special_tokens)
       note(
           "tokenizer_config.json says split_special_tokens = true, which is not built: special tokens are "
-          "found in "
-          "texts");
+          "found in texts");
     return config;
   }
   if (fs::exists(from + "/tokenizer.model")) {

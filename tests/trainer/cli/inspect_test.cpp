@@ -108,7 +108,7 @@ TEST_F(NullHardware, AStepIsEstimated) {
     EXPECT_LE(call["best_seconds"], call["likely_seconds"]);
     ops.insert(call["op"].get<std::string>());
   }
-  const double saved = step["starts_saved_seconds"];
+  const double saved = step["shared_launch_seconds"];
   EXPECT_GT(saved, 0) << "dispatches between the same barriers start together";
   EXPECT_NEAR(step["likely_seconds"].get<double>(), likely - saved, 1e-9);
   EXPECT_THAT(ops, testing::IsSupersetOf({"matmul", "flash_attention", "flash_attention_grad", "adamw"}));

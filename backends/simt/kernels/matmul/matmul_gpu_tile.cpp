@@ -20,7 +20,8 @@ using kernels::MatmulDims;
 struct Tile {
   std::int64_t bm, bn, bk, tm, tn;
   std::int64_t workgroup() const { return (bm / tm) * (bn / tn); }
-  std::int64_t shared_bytes() const { return 4 * bk * (bm + 4 + bn + 4) + 16; }  // 16: of a tile of groups
+  // Both tiles, and the four numbers of a tile of groups (own_rows.inc).
+  std::int64_t shared_bytes() const { return 4 * bk * (bm + 4 + bn + 4) + 4 * 4; }
   // Loop iterations of one invocation for a step of bk along K: the copies of both tiles, where they are not unrolled, then bk
   // products.
   std::int64_t iterations() const {
