@@ -16,8 +16,8 @@ std::string_view to_string(Role role) {
       return "gradient";
     case Role::cache:
       return "cache";
-    case Role::copy:
-      return "copy";
+    case Role::parameter_copy:
+      return "parameter_copy";
     case Role::activation:
       return "activation";
   }

@@ -21,14 +21,14 @@ constexpr ValueId kNoValue = -1;
 
 // What a value is for; memory is reported by these classes.
 enum class Role : std::uint8_t {
-  input,       // written by the host before each submit: tokens, targets, learning rate
-  parameter,   // learned; persists
-  optimizer,   // optimizer state; persists
-  state,       // other persistent state: accumulators, counters
-  gradient,    // cotangent of a parameter
-  cache,       // keys and values of earlier tokens (layers/cache); persists, and belongs to no checkpoint
-  copy,        // a parameter in 16 bits beside its f32; persists, and belongs to no checkpoint
-  activation,  // everything else
+  input,           // written by the host before each submit: tokens, targets, learning rate
+  parameter,       // learned; persists
+  optimizer,       // optimizer state; persists
+  state,           // other persistent state: accumulators, counters
+  gradient,        // cotangent of a parameter
+  cache,           // keys and values of earlier tokens (layers/cache); persists, and belongs to no checkpoint
+  parameter_copy,  // a parameter in 16 bits beside its f32; persists, and belongs to no checkpoint
+  activation,      // everything else
 };
 std::string_view to_string(Role role);
 

@@ -143,22 +143,21 @@ class Composer {
       frozen_ = frozen_weights(program, plan_.parameters, options_.dtype);
     if (!pipeline_) plan_.steps.update = {{step, options_.accumulation}};
     const auto write_apply = [&] {
-      return divided(Step::apply,
-                     apply_program(catalog_, learner, learning, sums.names, states, scaled, !single, parts),
-                     "update");
+      return partitioned(
+          Step::apply, apply_program(catalog_, learner, learning, sums.names, states, scaled, !single, parts),
+          "update");
     };
-    program = divided(step, std::move(program), "update");
+    program = partitioned(step, std::move(program), "update");
     std::optional<Program> apply;
     if (may_keep_copies()) {
       std::vector<const Program*> update{&program};
       if (split) update.push_back(&apply.emplace(write_apply()));
-      copied_ = copied_parameters(update, options_.dtype);
+      plan_.copied_parameters = copied_parameters(update, options_.dtype);
       leave_out_copies(update);
-      for (const std::string& name : copied_) plan_.copies[name] = copy_name(name);
     }
-    place(step, std::move(program));
+    complete(step, std::move(program));
     if (split) {
-      place(Step::apply, apply ? std::move(*apply) : write_apply(), host_ != nullptr);
+      complete(Step::apply, apply ? std::move(*apply) : write_apply(), host_ != nullptr);
       plan_.steps.update.push_back({Step::apply});
     }
     if (has_islands()) add_outer(learning);
@@ -301,15 +300,17 @@ class Composer {
         const kernels::Value& value = program->value(id);
         if (value.memory != hal::MemoryKind::device) continue;
         bytes[value.name] = value.type.bytes();
-        if (copied_.count(value.name)) bytes[copy_name(value.name)] = value.type.bytes() / 2;
-        if (copied_.count(value.name) && gradients_wait) bytes["grad/" + value.name] = value.type.bytes();
+        if (plan_.copied_parameters.count(value.name))
+          bytes[parameter_copy_name(value.name)] = value.type.bytes() / 2;
+        if (plan_.copied_parameters.count(value.name) && gradients_wait)
+          bytes["grad/" + value.name] = value.type.bytes();
       }
     std::int64_t all = 0, copies = 0;
     for (const auto& [name, size] : bytes) all += size;
-    for (const std::string& name : copied_) copies += bytes.at(copy_name(name));
+    for (const std::string& name : plan_.copied_parameters) copies += bytes.at(parameter_copy_name(name));
     if (all <= limit) return;
     left_out_ = copies;
-    copied_.clear();
+    plan_.copied_parameters.clear();
   }
 
   void add_outer(const std::vector<layers::ParameterInfo>& learning) {
@@ -405,11 +406,11 @@ class Composer {
 
   // The passes that every program goes through after it was written.
   void add(const ProgramKey& key, Program program, const std::string& writer) {
-    place(key, divided(key.step, std::move(program), writer));
+    complete(key, partitioned(key.step, std::move(program), writer));
   }
 
-  // Those up to the division over ranks.
-  Program divided(Step step, Program program, const std::string& writer) {
+  // Those up to the partition over ranks.
+  Program partitioned(Step step, Program program, const std::string& writer) {
     if (!frozen_.empty()) store_in(options_.dtype, frozen_, program);
     program = legalize_donations(std::move(program), catalog_);
     remove_dead_calls(program);
@@ -435,10 +436,10 @@ class Composer {
   }
 
   // Those behind it.
-  void place(const ProgramKey& key, Program program, bool on_host = false) {
+  void complete(const ProgramKey& key, Program program, bool on_host = false) {
     const Step step = key.step;
-    if (!copied_.empty()) {
-      keep_copies(program, copied_, options_.dtype);
+    if (!plan_.copied_parameters.empty()) {
+      keep_copies(program, plan_.copied_parameters, options_.dtype);
       done(program, "parameter_copies");
     }
     if (pipeline_ && step != Step::apply) return add_chunks(step, program);
@@ -575,7 +576,6 @@ class Composer {
   std::vector<char> remat_matched_;
   // Values and bytes that partitioning made whole unasked, by program and op.
   std::map<std::pair<std::string, std::string>, std::pair<std::int64_t, std::int64_t>> made_whole_;
-  std::set<std::string> copied_;  // parameters of which copies are kept
   std::int64_t left_out_ = 0;
   std::set<std::string> frozen_;  // weights that are stored in the dtype of activations
   Programs programs_, host_programs_;
@@ -605,7 +605,7 @@ Plan compose_training(const layers::Config& model, const Learner::Config& learne
   first.enforce_memory = false;
   Plan plan = composed(first);
   const std::int64_t limit = memory_limit(device);
-  if (!plan.copies.empty() && limit > 0 && plan.peak_bytes > limit) {
+  if (!plan.copied_parameters.empty() && limit > 0 && plan.peak_bytes > limit) {
     left_out = plan.memory.at("parameter_copies");
     first.parameter_copies = false;
     plan = composed(first);

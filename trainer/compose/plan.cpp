@@ -1,6 +1,5 @@
 #include "trainer/compose/plan.h"
 
-#include <algorithm>
 #include <array>
 
 #include "hal/error.h"
@@ -11,6 +10,8 @@
 
 namespace meshloom::trainer {
 namespace {
+
+constexpr const char* kCopyPrefix = "copy/";
 
 double flops_of(const Plan& plan, const ProgramKey& step, bool recomputed, std::string_view op = "") {
   const kernels::Program& program = plan.steps.at(step).program;
@@ -46,10 +47,8 @@ std::string name_in_slot(const std::string& name, int chunk, int slot) {
   return name + "@" + std::to_string(chunk) + "." + std::to_string(slot);
 }
 
-bool is_copy(const Plan& plan, const std::string& name) {
-  return std::any_of(plan.copies.begin(), plan.copies.end(),
-                     [&](const auto& copy) { return copy.second == name; });
-}
+std::string parameter_copy_name(const std::string& path) { return kCopyPrefix + path; }
+bool is_parameter_copy(const std::string& name) { return name.starts_with(kCopyPrefix); }
 
 std::string island_name(const std::string& path) { return "island/" + path; }
 

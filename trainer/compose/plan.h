@@ -127,9 +127,9 @@ struct StageInfo {
   std::int64_t parameters = 0;      // elements, of the tensors that live there
 };
 
-struct Plan;
-// Whether the persistent value is a copy of a parameter, which is written with it (Plan::copies).
-bool is_copy(const Plan& plan, const std::string& name);
+// The name of a parameter's copy in 16 bits: "copy/<path>" (passes/parameter_copies.h).
+std::string parameter_copy_name(const std::string& path);
+bool is_parameter_copy(const std::string& name);
 
 // The name of an island's copy of a parameter: "island/<path>".
 std::string island_name(const std::string& path);
@@ -150,9 +150,9 @@ struct Plan {
   std::vector<std::string> shared;
   HostPlan host;
   StepPlan steps;
-  // The parameters of which the device has a copy in 16 bits beside, and its name (passes/parameter_copies.h). Who writes such a
-  // parameter writes the copy as well: adamw and Session::write() do.
-  std::map<std::string, std::string> copies;
+  // The parameters of which the device has a copy in 16 bits beside (passes/parameter_copies.h). Who writes such a parameter writes
+  // the copy as well: adamw and Session::write() do.
+  std::set<std::string> copied_parameters;
   // Memory of the host for what is on its way between ranks; all programs share it.
   std::int64_t staging_bytes = 0;
   // Bytes by class: parameters, gradients, optimizer, state, parameter_copies, inputs, activations, workspace. `memory` has the

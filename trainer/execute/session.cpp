@@ -21,6 +21,15 @@
 namespace meshloom::trainer {
 namespace {
 
+// Floats of f32 as a value of `dtype` is stored, with zeros to the end of the last word: kernels read whole words, of which
+// placements have room.
+std::vector<std::byte> narrowed(hal::DType dtype, std::span<const std::byte> data) {
+  std::vector<std::byte> stored(data.size() / 2);
+  hal::narrow(dtype, data, stored);
+  stored.resize(static_cast<std::size_t>(hal::round_up(static_cast<std::int64_t>(stored.size()), 4)));
+  return stored;
+}
+
 // Whether the host's data is the persistent value `name` in f32, and not as it is stored. Checks that it has the size of either.
 bool is_wide(const Plan& plan, const std::string& name, std::size_t bytes) {
   const auto found = plan.persistent_types.find(name);
@@ -338,27 +347,22 @@ void Session::finish_transfers() {
 
 void Session::write(const std::string& name, std::span<const std::byte> data) {
   if (is_elsewhere(plan_, name)) return;
-  if (is_copy(plan_, name))
+  if (is_parameter_copy(name))
     throw hal::Error("session, value '" + name + "'", "is a copy, which is written with its parameter");
   if (is_whole(plan_, name, data.size()))
     return write(name, cut(plan_.layout(name, plan_.mesh.rank()), data));
   std::vector<std::byte> stored;
   if (is_wide(plan_, name, data.size())) {
-    stored.resize(data.size() / 2);
-    hal::narrow(plan_.persistent_types.at(name).dtype, data, stored);
+    stored = narrowed(plan_.persistent_types.at(name).dtype, data);
     data = stored;
   }
   if (const Placement* place = on_device(name)) device_.write(buffer(*place), place->offset, data);
   if (const Placement* place = on_host(name)) device_.host()->write(host_buffer(*place), place->offset, data);
-  if (const auto copy = plan_.copies.find(name); copy != plan_.copies.end()) write_copy(copy->second, data);
-}
-
-void Session::write_copy(const std::string& name, std::span<const std::byte> data) {
-  std::vector<std::byte> stored(data.size() / 2);
-  hal::narrow(plan_.persistent_types.at(name).dtype, data, stored);
-  stored.resize((stored.size() + 3) / 4 * 4);  // kernels read whole words, of which placements have room
-  const Placement& place = plan_.persistent.at(name);
-  device_.write(buffer(place), place.offset, stored);
+  if (plan_.copied_parameters.count(name)) {
+    const std::string copy = parameter_copy_name(name);
+    const Placement& place = plan_.persistent.at(copy);
+    device_.write(buffer(place), place.offset, narrowed(plan_.persistent_types.at(copy).dtype, data));
+  }
 }
 
 void Session::write_elements(const std::string& name, std::int64_t first, std::span<const float> data) {
@@ -366,7 +370,7 @@ void Session::write_elements(const std::string& name, std::int64_t first, std::s
   const Placement* place = on_device(name);
   if (!place || on_host(name) || plan_.mesh.ranks() > 1)
     throw hal::Error(where, "must be whole on the device for some of its elements to be written");
-  if (plan_.copies.count(name))
+  if (plan_.copied_parameters.count(name))
     throw hal::Error(where, "must have no copy for some of its elements to be written");
   const kernels::TensorType& type = plan_.persistent_types.at(name);
   const auto size = static_cast<std::int64_t>(hal::size_of(type.dtype)),
@@ -428,7 +432,7 @@ void Session::read_bytes(const std::string& name, std::int64_t first, std::span<
 
 void Session::write_bytes(const std::string& name, std::int64_t first, std::span<const std::byte> data) {
   const Placement& place = place_of_bytes(name, first, data.size());
-  if (plan_.copies.count(name))
+  if (plan_.copied_parameters.count(name))
     throw hal::Error("session, value '" + name + "'",
                      "must have no copy for some of its bytes to be written");
   device_.write(buffer(place), place.offset + first, data);
@@ -545,7 +549,7 @@ void initialize(Session& session, std::uint64_t seed) {
   std::sort(written.begin(), written.end());
   std::vector<std::byte> zeros;
   for (const auto& [name, type] : session.plan().persistent_types) {
-    if (std::binary_search(written.begin(), written.end(), name) || is_copy(session.plan(), name)) continue;
+    if (std::binary_search(written.begin(), written.end(), name) || is_parameter_copy(name)) continue;
     zeros.assign(static_cast<std::size_t>(type.bytes()), std::byte{0});
     session.write(name, zeros);
   }

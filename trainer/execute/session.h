@@ -42,7 +42,7 @@ class Session {
 
   const Plan& plan() const { return plan_; }
   hal::Device& device() { return device_; }
-  // Copy a persistent value, by its name; a parameter is written with its copy (Plan::copies). `data` and `into` must have its size, or for one that is stored in 16-bit floats that of
+  // Copy a persistent value, by its name; a parameter is written with its copy (Plan::copied_parameters). `data` and `into` must have its size, or for one that is stored in 16-bit floats that of
   // f32, from or to which it is converted. A value that is on both sides is written to both and read from the device. Throw Error.
   void write(const std::string& name, std::span<const std::byte> data);
   // Copies elements of a value that is whole on the device, from `first` on; `data` is f32 for one that is stored in 16-bit floats.
@@ -120,8 +120,6 @@ class Session {
   std::unique_ptr<hal::CommandList> recorded_copies(const std::vector<std::string>& names, bool to_host);
   void record_parts(const PlannedProgram& planned);
   void run_parts();
-  // The f32 that were written to a parameter, rounded to its copy of this name.
-  void write_copy(const std::string& name, std::span<const std::byte> data);
   const Placement& place_of_bytes(const std::string& name, std::int64_t first, std::size_t size) const;
   const Placement* on_device(const std::string& name) const;
   const Placement* on_host(const std::string& name) const;

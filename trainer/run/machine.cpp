@@ -23,7 +23,7 @@ std::string types_text(const std::vector<kernels::TensorType>& types) {
 // without.
 std::string call_text(const kernels::Program& program, const kernels::Call& call) {
   std::vector<kernels::ValueId> outputs = call.outputs;
-  const bool copies = program.value(outputs.back()).role == kernels::Role::copy;
+  const bool copies = program.value(outputs.back()).role == kernels::Role::parameter_copy;
   if (copies) outputs.pop_back();
   kernels::Attrs attrs;
   for (const auto& [name, value] : call.attrs.items())

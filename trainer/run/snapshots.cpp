@@ -78,7 +78,7 @@ void Snapshots::restore(Session& session) const {
   for (const auto& [name, place] : places_) session.write(name, span(place, newest_));
   std::vector<std::byte> zeros;
   for (const auto& [name, type] : plan_.persistent_types) {
-    if (places_.count(name) || is_copy(plan_, name)) continue;
+    if (places_.count(name) || is_parameter_copy(name)) continue;
     zeros.assign(static_cast<std::size_t>(type.bytes()), std::byte{0});
     session.write(name, zeros);
   }

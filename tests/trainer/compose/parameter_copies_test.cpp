@@ -72,7 +72,7 @@ TEST(ParameterCopies, TakeThePlacesOfCasts) {
   EXPECT_EQ(product.program.donations.size(), 4u);
   const kernels::Donation& last = product.program.donations.back();
   EXPECT_EQ(product.program.value(last.input).name, "copy/w");
-  EXPECT_EQ(product.program.value(last.input).role, kernels::Role::copy);
+  EXPECT_EQ(product.program.value(last.input).role, kernels::Role::parameter_copy);
   EXPECT_EQ(product.program.value(last.output).type, (TensorType{DType::bf16, {5, 8}}));
 }
 
@@ -138,9 +138,9 @@ Trained train(const layers::Config& model, const ComposeOptions& options, const 
   session.run(Step::logits);
   for (const auto& [name, type] : session.plan().persistent_types)
     if (type.dtype == DType::f32) trained.values[name] = bench.read(name);
-  for (const auto& [name, copy] : session.plan().copies) {
+  for (const std::string& name : session.plan().copied_parameters) {
     std::vector<std::uint16_t> stored(trained.values.at(name).size());
-    session.read(copy, std::as_writable_bytes(std::span(stored)));
+    session.read(trainer::parameter_copy_name(name), std::as_writable_bytes(std::span(stored)));
     for (std::size_t i = 0; i < stored.size(); ++i) {
       const float value = trained.values.at(name)[i];
       EXPECT_EQ(stored[i], options.dtype == DType::bf16 ? hal::to_bf16(value) : hal::to_f16(value))
@@ -165,8 +165,8 @@ void expect_same_bits(const layers::Config& model, ComposeOptions options, const
   const Trained cast = train(model, options, device, learner);
   options.parameter_copies = true;
   const Trained copied = train(model, options, device, learner);
-  EXPECT_TRUE(cast.plan.copies.empty());
-  EXPECT_GE(copied.plan.copies.size(), 8u);
+  EXPECT_TRUE(cast.plan.copied_parameters.empty());
+  EXPECT_GE(copied.plan.copied_parameters.size(), 8u);
   EXPECT_GT(casts_of_parameters(cast.plan), 0);
   EXPECT_EQ(casts_of_parameters(copied.plan), 0);
   EXPECT_EQ(cast.metrics, copied.metrics);
@@ -201,22 +201,23 @@ TEST(ParameterCopies, AreKeptWhereAdamWAloneUpdatesOnTheDevice) {
   const auto plan = [&](const trainer::Learner::Config& learner, const ComposeOptions& options) {
     return trainer::compose_training(tiny_llama(), learner, options, catalog(), bench.device->info());
   };
-  EXPECT_FALSE(plan(adamw(), options_of(DType::bf16, 1, true)).copies.empty());
-  EXPECT_TRUE(plan(adamw(), options_of(DType::f32, 1, true)).copies.empty());
-  EXPECT_TRUE(plan(*learner<trainer::Sgd::Config>(), options_of(DType::bf16, 1, true)).copies.empty());
+  EXPECT_FALSE(plan(adamw(), options_of(DType::bf16, 1, true)).copied_parameters.empty());
+  EXPECT_TRUE(plan(adamw(), options_of(DType::f32, 1, true)).copied_parameters.empty());
+  EXPECT_TRUE(
+      plan(*learner<trainer::Sgd::Config>(), options_of(DType::bf16, 1, true)).copied_parameters.empty());
   const auto eight_bits = learner<trainer::AdamW8bit::Config>();
   eight_bits->min_8bit_size = 1;
-  EXPECT_TRUE(plan(*eight_bits, options_of(DType::bf16, 1, true)).copies.empty());
+  EXPECT_TRUE(plan(*eight_bits, options_of(DType::bf16, 1, true)).copied_parameters.empty());
   ComposeOptions stored = options_of(DType::bf16, 1, true);
   stored.param_dtype = DType::bf16;
-  EXPECT_TRUE(plan(adamw(), stored).copies.empty());
+  EXPECT_TRUE(plan(adamw(), stored).copied_parameters.empty());
 }
 
 TEST(ParameterCopies, AreInNoCheckpoint) {
   Bench bench("cpu");
   const Plan plan = trainer::compose_training(tiny_llama(), adamw(), options_of(DType::bf16, 2, true),
                                               catalog(), bench.device->info());
-  ASSERT_FALSE(plan.copies.empty());
+  ASSERT_FALSE(plan.copied_parameters.empty());
   for (const trainer::NamedTensor& tensor : trainer::state_tensors(plan))
     EXPECT_FALSE(tensor.name.starts_with("copy/")) << tensor.name;
 }
@@ -230,20 +231,21 @@ TEST(ParameterCopies, AreLeftOutWhereTheyDoNotFit) {
   };
   const Plan with = plan(true), without = plan(false);
   std::int64_t bytes = 0;
-  for (const auto& [name, copy] : with.copies) bytes += with.persistent_types.at(copy).bytes();
+  for (const std::string& name : with.copied_parameters)
+    bytes += with.persistent_types.at(trainer::parameter_copy_name(name)).bytes();
   EXPECT_GE(with.memory.at("parameter_copies"), bytes);
   EXPECT_EQ(without.memory.count("parameter_copies"), 0u);
   ASSERT_GT(with.peak_bytes, without.peak_bytes);
   EXPECT_LE(with.peak_bytes, without.peak_bytes + with.memory.at("parameter_copies"));
   device.limits.memory_bytes = without.peak_bytes;
   const Plan tight = plan(true);
-  EXPECT_TRUE(tight.copies.empty());
+  EXPECT_TRUE(tight.copied_parameters.empty());
   EXPECT_EQ(tight.peak_bytes, without.peak_bytes);
   EXPECT_THAT(tight.notes, Contains(HasSubstr("do not fit into memory")));
   // So a run may continue on a device that has less memory free.
   EXPECT_THAT(differences(machine_of(device, with), machine_of(device, without)), testing::IsEmpty());
   device.limits.memory_bytes = with.peak_bytes;
-  EXPECT_EQ(plan(true).copies, with.copies);
+  EXPECT_EQ(plan(true).copied_parameters, with.copied_parameters);
 }
 
 TEST(ParameterCopies, AreWrittenWithTheirParameters) {
@@ -251,7 +253,8 @@ TEST(ParameterCopies, AreWrittenWithTheirParameters) {
   bench.start(trainer::compose_training(tiny_llama(), adamw(), options_of(DType::f16, 1, true), catalog(),
                                         bench.device->info()));
   trainer::Session& session = *bench.session;
-  const auto [name, copy] = *session.plan().copies.begin();
+  const std::string name = *session.plan().copied_parameters.begin(),
+                    copy = trainer::parameter_copy_name(name);
   std::vector<float> values = bench.read(name);
   for (float& value : values) value = 0.3f;
   session.write(name, std::as_bytes(std::span(values)));
@@ -298,8 +301,8 @@ TEST(ParameterCopies, OverRanksGiveTheSameBits) {
       const Outcome copied = run(job, mesh);
       job.parameter_copies = false;
       const Outcome cast = run(job, mesh);
-      EXPECT_EQ(copied.plans[0].copies.empty(), mesh[0].name == "data");
-      EXPECT_TRUE(cast.plans[0].copies.empty());
+      EXPECT_EQ(copied.plans[0].copied_parameters.empty(), mesh[0].name == "data");
+      EXPECT_TRUE(cast.plans[0].copied_parameters.empty());
       EXPECT_EQ(copied.metrics, cast.metrics);
       for (const auto& [name, values] : cast.values) EXPECT_EQ(values, copied.values.at(name)) << name;
     }
@@ -313,7 +316,7 @@ TEST(ParameterCopies, AreNotKeptOverIslandsOrPipelines) {
     Bench bench("cpu");
     EXPECT_TRUE(trainer::compose_training(*job.model, *job.learner, options_of(job, mesh, 0), catalog(),
                                           bench.device->info())
-                    .copies.empty())
+                    .copied_parameters.empty())
         << trainer::Topology(mesh).text();
   }
 }

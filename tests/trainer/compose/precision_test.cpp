@@ -92,7 +92,7 @@ TEST_P(LowPrecision, ActivationsAreNarrowAndSumsAreNot) {
       }
     EXPECT_GT(products, 0);
     for (const auto& [name, type] : plan.persistent_types)
-      EXPECT_EQ(hal::is_low_precision(type.dtype), is_copy(plan, name)) << name;
+      EXPECT_EQ(hal::is_low_precision(type.dtype), trainer::is_parameter_copy(name)) << name;
   }
 }
 

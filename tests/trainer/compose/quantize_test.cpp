@@ -116,15 +116,18 @@ TEST_P(FourBitExperts, AreMultipliedAndMovedInTheDtypeOfTheStep) {
     for (const kernels::Call& call : planned.program.calls) {
       const auto dtype = [&](kernels::ValueId id) { return planned.program.value(id).type.dtype; };
       ++seen[call.op];
-      if (call.op == "nf4_unpack" || call.op == "grouped_matmul" || call.op.starts_with("moe_"))
+      if (call.op == "nf4_unpack" || call.op == "grouped_matmul" || call.op.starts_with("moe_")) {
         EXPECT_EQ(dtype(call.outputs[0]), GetParam()) << call.path << " " << call.op;
+      }
       if (call.op == "grouped_matmul" || call.op == "row_dot")
-        for (int input : {0, 1})
+        for (int input : {0, 1}) {
           EXPECT_EQ(dtype(call.inputs[static_cast<std::size_t>(input)]), GetParam())
               << call.path << " " << call.op;
-      if (call.op == "cast")
+        }
+      if (call.op == "cast") {
         EXPECT_FALSE(call.path.ends_with("feed_forward") || call.path.find("experts") != std::string::npos)
             << call.path;
+      }
     }
   for (const char* op : {"nf4_unpack", "grouped_matmul", "moe_dispatch", "moe_combine", "row_dot"})
     EXPECT_GT(seen[op], 0) << op;

@@ -19,8 +19,8 @@ using hal::MemoryKind;
 using kernels::Program;
 using kernels::Role;
 
-constexpr std::array kClassOrder = {Role::parameter, Role::gradient, Role::optimizer, Role::state,
-                                    Role::cache,     Role::copy,     Role::input,     Role::activation};
+constexpr std::array kClassOrder = {Role::parameter, Role::gradient,       Role::optimizer, Role::state,
+                                    Role::cache,     Role::parameter_copy, Role::input,     Role::activation};
 constexpr std::size_t kMaxShown = 12;
 
 // Where dispatches share launches or run side by side, which they only can while their workspaces lie apart, a workspace of up to so
@@ -91,7 +91,7 @@ class Planner {
   void run(std::vector<Piece>& pieces, const std::vector<CopiedValue>& copied) {
     require_countable(pieces, copied);
     for (Role role : kClassOrder)
-      if (role != Role::cache && role != Role::copy) plan_.memory[memory_class(role)] = 0;
+      if (role != Role::cache && role != Role::parameter_copy) plan_.memory[memory_class(role)] = 0;
     plan_.memory["workspace"] = 0;
     for (Role role : kClassOrder)
       for (const Piece& piece : pieces)

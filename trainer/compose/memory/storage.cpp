@@ -179,7 +179,7 @@ std::string memory_class(Role role) {
       return "gradients";
     case Role::cache:
       return "cache";
-    case Role::copy:
+    case Role::parameter_copy:
       return "parameter_copies";
     case Role::activation:
       return "activations";

@@ -61,7 +61,7 @@ Spec AtRest::of(const kernels::Value& value) const {
       return spec;
     case kernels::Role::state:
     case kernels::Role::cache:
-    case kernels::Role::copy:
+    case kernels::Role::parameter_copy:
     case kernels::Role::activation:
       break;
   }

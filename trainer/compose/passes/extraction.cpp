@@ -23,7 +23,7 @@ unsigned dependence_of(Role role) {
     case Role::state:
     case Role::gradient:
     case Role::cache:
-    case Role::copy:
+    case Role::parameter_copy:
     case Role::activation:
       break;
   }

@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "trainer/compose/graph.h"
+#include "trainer/compose/plan.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -29,8 +30,6 @@ bool is_update(const Program& program, const Graph& graph, const kernels::Donati
 }
 
 }  // namespace
-
-std::string copy_name(const std::string& path) { return "copy/" + path; }
 
 std::set<std::string> copied_parameters(const std::vector<const Program*>& programs, DType dtype) {
   std::set<std::string> cast, updated, names;
@@ -57,14 +56,14 @@ void keep_copies(Program& program, const std::set<std::string>& parameters, DTyp
   std::iota(uses.begin(), uses.end(), ValueId{0});
   const auto add = [&](ValueId like, const std::string& name) {
     const kernels::Value& value = program.value(like);
-    program.values.push_back({{dtype, value.type.shape}, name, Role::copy, value.axes, ""});
+    program.values.push_back({{dtype, value.type.shape}, name, Role::parameter_copy, value.axes, ""});
     uses.push_back(static_cast<ValueId>(uses.size()));
     return uses.back();
   };
   const auto copy_of = [&](ValueId parameter) {
     const auto found = copies.find(parameter);
     if (found != copies.end()) return found->second;
-    const ValueId copy = add(parameter, copy_name(program.value(parameter).name));
+    const ValueId copy = add(parameter, parameter_copy_name(program.value(parameter).name));
     program.inputs.push_back(copy);
     return copies[parameter] = copy;
   };

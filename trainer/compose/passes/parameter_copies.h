@@ -10,9 +10,6 @@
 
 namespace meshloom::trainer {
 
-// The name of the copy of a parameter: "copy/<path>".
-std::string copy_name(const std::string& path);
-
 // The f32 parameters that one of these programs casts to `dtype`, and that nothing writes but one call of adamw, all of what this
 // rank has of them at a time. The programs are those of an update, divided over the ranks of the mesh.
 std::set<std::string> copied_parameters(const std::vector<const kernels::Program*>& programs,
