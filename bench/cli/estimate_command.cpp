@@ -2,16 +2,19 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
 #include "bench/cli/command.h"
 #include "bench/cli/options.h"
 #include "bench/cli/progress.h"
 #include "bench/core/estimate.h"
+#include "bench/core/measured_step.h"
 #include "bench/core/recipe.h"
 #include "hal/error.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/compose/report.h"
+#include "trainer/io/file.h"
 #include "trainer/run/stop.h"
 
 namespace meshloom::bench {
@@ -19,7 +22,7 @@ namespace {
 
 struct EstimateCommandOptions {
   trainer::RecipeOptions recipe;
-  std::string json;
+  std::string json, measured;
   std::size_t rows = 12;
   bool quiet = false;
 };
@@ -28,6 +31,10 @@ int estimate_run(const trainer::Registries& registries, const EstimateCommandOpt
   OutputOptions files;
   files.json = options.json;
   files.check();
+  std::optional<MeasuredStep> measured;
+  const std::string file = "--vs '" + options.measured + "'";
+  if (!options.measured.empty())
+    measured = parse_measured_step(trainer::read_file(options.measured, file), file);
   trainer::RecipeOptions recipe = options.recipe;
   if (!recipe.hardware.selector.empty())
     throw Error("--selector", "bench estimate names its device by --device, and its profile by --as",
@@ -67,6 +74,7 @@ int estimate_run(const trainer::Registries& registries, const EstimateCommandOpt
                             config.batch, config.sequence, hal::to_string(config.compose_options().dtype));
   step.tokens = static_cast<double>(config.batch) * static_cast<double>(config.sequence);
   step.peak = hal::peak_flops(info.profile, config.compose_options().dtype);
+  if (measured) compare(step, *measured, file);
   if (options.json == "-") {
     fmt::print("{}", to_json(step, info));
   } else {
@@ -87,9 +95,16 @@ void add_estimate(CLI::App& bench, const trainer::Registries& registries, traine
   options->recipe.add_to(*command);
   command->add_option("--rows", options->rows, "Calls to print, those that take longest first (12)")
       ->check(CLI::Range(1, 1000));
+  command
+      ->add_option(
+          "--vs", options->measured,
+          "The JSON file of `meshloom bench train_step` of the same recipe on such a GPU: its times stand "
+          "beside the predicted ones, those that differ most first")
+      ->type_name("FILE");
   add_optional_file(*command, "--json", options->json,
                     "Write JSON to FILE, or to stdout instead of the table");
   command->add_flag("--quiet", options->quiet, "Print no progress on stderr");
+  refuse_empty(*command, {"--vs"});
   command->footer(
       "The device is one that `meshloom kernels --inspect` takes. Nothing runs: every number is predicted, "
       "and the "
@@ -97,7 +112,9 @@ void add_estimate(CLI::App& bench, const trainer::Registries& registries, traine
       "docs/inspecting-kernels.md says by what model and how far it was off.\n"
       "Examples:\n"
       "  meshloom bench estimate smollm2-135m --device opencl:dg2\n"
-      "  RADV_FORCE_FAMILY=navi21 meshloom bench estimate smollm2-135m --device vulkan:0 --as rx6800xt");
+      "  RADV_FORCE_FAMILY=navi21 meshloom bench estimate smollm2-135m --device vulkan:0 --as rx6800xt\n"
+      "  meshloom bench train_step smollm2-135m --json step.json\n"
+      "  meshloom bench estimate smollm2-135m --vs step.json");
   command->callback([=, &action] { action = [=] { return estimate_run(registries, *options); }; });
 }
 

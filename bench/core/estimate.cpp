@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <nlohmann/json.hpp>
 
 #include "bench/core/recipe.h"
@@ -19,8 +20,15 @@ namespace {
 constexpr std::size_t kMaxShape = 60, kMaxFailures = 3;
 
 EstimatedRow estimate(hal::Device& device, const Workload& workload) {
-  EstimatedRow row{
-      workload.contract->name, workload.shape, workload.planned->variant->name, workload.per_step, {}, {}};
+  EstimatedRow row{workload.contract->name,
+                   workload.shape,
+                   workload.planned->variant->name,
+                   workload.call(),
+                   workload.per_step,
+                   {},
+                   {},
+                   0,
+                   {}};
   if (row.variant == "reference") {
     row.error = "the host computes it, as no kernel of the device takes it";
     return row;
@@ -35,8 +43,6 @@ EstimatedRow estimate(hal::Device& device, const Workload& workload) {
   }
   return row;
 }
-
-double likely(const EstimatedRow& row) { return static_cast<double>(row.per_step) * row.call.likely_seconds; }
 
 template <double trainer::EstimatedCall::*seconds>
 double sum(const EstimatedStep& step) {
@@ -65,8 +71,37 @@ std::string rates_text(const EstimatedStep& step, double seconds) {
       step.peak > 0 ? fmt::format(", MFU {:.1f} %", 100 * step.flops / seconds / step.peak) : "");
 }
 
+// What a run took beside the estimate of it, and how much of it the estimate explains.
+std::string measured_text(const EstimatedStep& step) {
+  double all = 0, explained = 0;
+  std::size_t kinds = 0, good = 0, missing = 0;
+  for (const EstimatedRow& row : step.rows) {
+    if (!row.compared()) {
+      ++missing;
+      continue;
+    }
+    ++kinds;
+    all += row.measured_seconds;
+    if (!row.explained()) continue;
+    ++good;
+    explained += row.measured_seconds;
+  }
+  std::string text = fmt::format(
+      "{}: measured {} (whole step on {}), its calls {:.4g} ms one after another\n"
+      "{} of {} kinds of calls, {:.0f} % of their measured time, are within {:.0f} % of what is likely{}\n",
+      step.recipe, rates_text(step, step.measured_wall_seconds), step.measured_on,
+      1e3 * step.measured_kernel_seconds, good, kinds, all > 0 ? 100 * explained / all : 0, 100 * kExplained,
+      good < kinds ? "; ! marks the others" : "");
+  if (missing > 0) text += fmt::format("{} kinds of calls of the estimate were not measured\n", missing);
+  return text;
+}
+
 }  // namespace
 
+double EstimatedRow::likely_seconds() const { return static_cast<double>(per_step) * call.likely_seconds; }
+bool EstimatedRow::explained() const {
+  return compared() && std::abs(measured_seconds / likely_seconds() - 1) <= kExplained;
+}
 double EstimatedStep::likely_seconds() const { return sum<&trainer::EstimatedCall::likely_seconds>(*this); }
 double EstimatedStep::best_seconds() const { return sum<&trainer::EstimatedCall::best_seconds>(*this); }
 std::size_t EstimatedStep::failed() const {
@@ -92,14 +127,17 @@ EstimatedStep estimate_step(hal::Device& device, const kernels::Catalog& catalog
     step.rows.push_back(estimate(device, call));
   }
   if (!step.stopped) step.shared_launch_seconds = shared_launch_seconds(step, catalog, plan, device.info());
-  std::stable_sort(step.rows.begin(), step.rows.end(),
-                   [](const EstimatedRow& a, const EstimatedRow& b) { return likely(a) > likely(b); });
+  std::stable_sort(step.rows.begin(), step.rows.end(), [](const EstimatedRow& a, const EstimatedRow& b) {
+    return a.likely_seconds() > b.likely_seconds();
+  });
   return step;
 }
 
 std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
-  std::vector<std::vector<std::string>> rows{
-      {"op", "shape", "variant", "calls", "ms", "at best", "TFLOP/s", "of the unit", "GB/s", "bound by"}};
+  const bool measured = !step.measured_on.empty();
+  std::vector<std::vector<std::string>> rows{{"op", "shape", "variant", "calls", "ms", "at best",
+                                              measured ? "measured" : "", measured ? "ratio" : "", "TFLOP/s",
+                                              "of the unit", "GB/s", "bound by"}};
   std::string failures;
   double left = 0;
   std::size_t more = 0, failed = 0;
@@ -111,21 +149,29 @@ std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
     }
     const trainer::EstimatedCall& call = row.call;
     if (rows.size() > max_rows) {
-      left += likely(row);
+      left += row.likely_seconds();
       ++more;
       continue;
     }
     const auto calls = static_cast<double>(row.per_step);
     const bool multiplies = call.flops > 0 && call.bound == trainer::Bound::multiplying;
-    rows.push_back({row.op, shortened(row.shape, kMaxShape), row.variant, std::to_string(row.per_step),
-                    fmt::format("{:.3f}", 1e3 * calls * call.likely_seconds),
+    std::string variant = row.variant;
+    if (row.compared() && row.measured_variant != row.variant)
+      variant += fmt::format(" (measured: {})", row.measured_variant);
+    rows.push_back({row.op, shortened(row.shape, kMaxShape), variant, std::to_string(row.per_step),
+                    fmt::format("{:.3f}", 1e3 * row.likely_seconds()),
                     fmt::format("{:.3f}", 1e3 * calls * call.best_seconds),
+                    row.compared() ? fmt::format("{:.3f}", 1e3 * row.measured_seconds) : "",
+                    row.compared() ? fmt::format("{:.2f}{}", row.measured_seconds / row.likely_seconds(),
+                                                 row.explained() ? "  " : " !")
+                                   : "",
                     multiplies ? fmt::format("{:.1f}", call.flops / call.likely_seconds / 1e12) : "",
                     multiplies ? fmt::format("{:.0f} %", 100 * call.peak_share) : "",
                     fmt::format("{:.0f}", call.bytes / call.likely_seconds / 1e9),
                     std::string(to_string(call.bound))});
   }
-  std::string text = table(rows, {true, true, true, false, false, false, false, false, false, true});
+  std::string text =
+      table(rows, {true, true, true, false, false, false, false, false, false, false, false, true});
   if (more > 0) text += fmt::format("and {} kinds of calls more, {:.3f} ms\n", more, 1e3 * left);
   if (step.copy_seconds > 0)
     text +=
@@ -141,14 +187,17 @@ std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
                               step.rows.size());
   text += fmt::format("{}: predicted {} (likely)\n", step.recipe, rates_text(step, step.likely_seconds()));
   text += fmt::format("{}: predicted {} (at best)\n", step.recipe, rates_text(step, step.best_seconds()));
-  return text;
+  return measured ? text + measured_text(step) : text;
 }
 
 std::string to_json(const EstimatedStep& step, const hal::DeviceInfo& device) {
   nlohmann::ordered_json rows = nlohmann::ordered_json::array();
   for (const EstimatedRow& row : step.rows) {
-    nlohmann::ordered_json json{
-        {"op", row.op}, {"shape", row.shape}, {"variant", row.variant}, {"per_step", row.per_step}};
+    nlohmann::ordered_json json{{"op", row.op},
+                                {"shape", row.shape},
+                                {"call", row.text},
+                                {"variant", row.variant},
+                                {"per_step", row.per_step}};
     if (!row.error.empty())
       json["error"] = row.error;
     else
@@ -158,22 +207,28 @@ std::string to_json(const EstimatedStep& step, const hal::DeviceInfo& device) {
                    {"bytes", row.call.bytes},
                    {"peak_share", row.call.peak_share},
                    {"bound", to_string(row.call.bound)}});
+    if (row.compared())
+      json.update({{"measured_seconds", row.measured_seconds}, {"measured_variant", row.measured_variant}});
     rows.push_back(std::move(json));
   }
-  const nlohmann::ordered_json all{{"recipe", step.recipe},
-                                   {"device", device.id},
-                                   {"name", device.name},
-                                   {"driver", device.driver},
-                                   {"profile", device.profile.name},
-                                   {"predicted", true},
-                                   {"tokens", step.tokens},
-                                   {"flops", step.flops},
-                                   {"peak", step.peak},
-                                   {"copy_seconds", step.copy_seconds},
-                                   {"shared_launch_seconds", step.shared_launch_seconds},
-                                   {"likely_seconds", step.likely_seconds()},
-                                   {"best_seconds", step.best_seconds()},
-                                   {"calls", rows}};
+  nlohmann::ordered_json all{{"recipe", step.recipe},
+                             {"device", device.id},
+                             {"name", device.name},
+                             {"driver", device.driver},
+                             {"profile", device.profile.name},
+                             {"predicted", true},
+                             {"tokens", step.tokens},
+                             {"flops", step.flops},
+                             {"peak", step.peak},
+                             {"copy_seconds", step.copy_seconds},
+                             {"shared_launch_seconds", step.shared_launch_seconds},
+                             {"likely_seconds", step.likely_seconds()},
+                             {"best_seconds", step.best_seconds()},
+                             {"calls", rows}};
+  if (!step.measured_on.empty())
+    all.update({{"measured_on", step.measured_on},
+                {"measured_wall_seconds", step.measured_wall_seconds},
+                {"measured_kernel_seconds", step.measured_kernel_seconds}});
   return all.dump(2) + "\n";
 }
 

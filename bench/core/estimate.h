@@ -12,11 +12,21 @@
 
 namespace meshloom::bench {
 
+// How far a measured time may lie from `likely` until the shape is to be explained.
+constexpr double kExplained = 0.2;
+
 struct EstimatedRow {
   std::string op, shape, variant;
+  std::string text;  // of the call, as rows of `meshloom bench` have it
   std::int64_t per_step = 0;
   trainer::EstimatedCall call;  // each of them
   std::string error;            // why it could not be inspected; then it has no time
+  double measured_seconds = 0;  // of all of them in a step; 0 = not measured
+  std::string measured_variant;
+
+  double likely_seconds() const;  // of all of them in a step
+  bool compared() const { return error.empty() && measured_seconds > 0; }
+  bool explained() const;  // compared, and within kExplained of it
 };
 
 struct EstimatedStep {
@@ -29,6 +39,9 @@ struct EstimatedStep {
   double shared_launch_seconds =
       0;                 // seconds that the calls' times have too much, as dispatches start together
   bool stopped = false;  // before all calls were inspected
+  // A run of the same step (bench/core/measured_step.h); empty and 0 without one.
+  std::string measured_on;
+  double measured_wall_seconds = 0, measured_kernel_seconds = 0;
 
   double likely_seconds() const;
   double best_seconds() const;

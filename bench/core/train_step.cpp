@@ -115,7 +115,8 @@ std::vector<StepCall> step_calls(const kernels::Program& program, const kernels:
     StepCall& entry = calls.emplace_back();
     entry.op = call.op;
     entry.variant = call.choice->variant->name;
-    entry.key = trainer::measured_key(kernels::call_text(call.op, types.inputs, call.attrs), *call.choice);
+    entry.call = kernels::call_text(call.op, types.inputs, call.attrs);
+    entry.key = trainer::measured_key(entry.call, *call.choice);
     entry.measured = trainer::measured_call(view, *call.choice);
     entry.phase = to_string(call.phase);
     entry.path = call.path;
@@ -245,7 +246,7 @@ Json groups_json(const StepReport& report, const std::vector<std::string>& by) {
 std::string to_json(const StepReport& report, const std::vector<std::string>& by) {
   const Summary wall = summarize(report.wall);
   Json json;
-  json["schema"] = "meshloom-step/1";
+  json["schema"] = kStepSchema;
   for (const auto& [name, text] : report.header.fields) json["header"][name] = text;
   json["recipe"] = report.recipe;
   json["tokens"] = report.tokens;
@@ -265,6 +266,7 @@ std::string to_json(const StepReport& report, const std::vector<std::string>& by
   for (const StepCall& call : report.calls) {
     const Summary summary = summarize(call.seconds);
     json["calls"].push_back({{"op", call.op},
+                             {"call", call.call},
                              {"variant", call.variant},
                              {"phase", call.phase},
                              {"path", call.path},

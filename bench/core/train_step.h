@@ -20,6 +20,7 @@ namespace meshloom::bench {
 // One call of the step's programs.
 struct StepCall {
   std::string op, variant, phase, path, tag, shape;
+  std::string call;                // as rows of `meshloom bench` have it: equal calls have equal texts
   std::string key;                 // of the call and its choice (trainer/compose/cost/measured_times.h)
   trainer::MeasuredCall measured;  // without a time
   std::string dtype;               // of the first input
@@ -73,6 +74,7 @@ std::string groups_text(const StepReport& report, const std::vector<std::string>
 nlohmann::ordered_json groups_json(const StepReport& report, const std::vector<std::string>& by);
 
 std::string to_text(const StepReport& report, const std::vector<std::string>& by);
+constexpr std::string_view kStepSchema = "meshloom-step/1";
 std::string to_json(const StepReport& report, const std::vector<std::string>& by);
 // The calls of the last step in the format of chrome://tracing and Perfetto, with one track per phase.
 std::string to_trace(const StepReport& report);

@@ -26,7 +26,7 @@ const std::string kHeader =
     "type,dp,fsdp,tp,pp,cp,ep,"
     "vp,sharding,micro_batch,grad_accum,global_batch_seqs,precision,remat,step_time_s,peak_mem_gib,grade\n";
 
-struct Row {
+struct RunRow {
   std::string source = "s", parameters, layers = "4", moe, chips = "8", chip = "H100 80GB", fsdp = "8", tp,
               pp, cp, ep, sharding, micro = "2", accumulation, global = "16", precision = "bf16",
               remat = "none", seconds = "0.5", gib;
@@ -40,10 +40,10 @@ struct Row {
 };
 
 TEST(PublishedRuns, FieldsAreRead) {
-  Row row;
+  RunRow row;
   row.source = "\"a, \"\"b\"\"\nc\"";
   row.gib = "20.5";
-  const std::string text = kHeader + row.text() + "\r\n" + Row{}.text();
+  const std::string text = kHeader + row.text() + "\r\n" + RunRow{}.text();
   const std::vector<PublishedRun> runs = parse_published_runs(text, "t.csv");
   ASSERT_EQ(runs.size(), 2U);
   EXPECT_EQ(runs[0].source, "a, \"b\"\nc");
@@ -55,18 +55,18 @@ TEST(PublishedRuns, FieldsAreRead) {
 }
 
 TEST(PublishedRuns, MicroBatchesAreOfRanksOrOfChips) {
-  EXPECT_EQ(Row{}.run().accumulation, 1);
-  EXPECT_EQ((Row{.micro = "1"}).run().accumulation, 2);
-  const PublishedRun of_chip = Row{.fsdp = "4", .tp = "2", .micro = "2"}.run();  // 16 sequences on 8 chips
+  EXPECT_EQ(RunRow{}.run().accumulation, 1);
+  EXPECT_EQ((RunRow{.micro = "1"}).run().accumulation, 2);
+  const PublishedRun of_chip = RunRow{.fsdp = "4", .tp = "2", .micro = "2"}.run();  // 16 sequences on 8 chips
   EXPECT_EQ(of_chip.micro_batch, 4);
   EXPECT_EQ(of_chip.accumulation, 1);
-  const PublishedRun stated = Row{.micro = "1", .accumulation = "2"}.run();
+  const PublishedRun stated = RunRow{.micro = "1", .accumulation = "2"}.run();
   EXPECT_EQ(stated.micro_batch, 1);
-  const PublishedRun pipeline = Row{.fsdp = "", .pp = "4", .micro = "8"}.run();  // of a rank and step
+  const PublishedRun pipeline = RunRow{.fsdp = "", .pp = "4", .micro = "8"}.run();  // of a rank and step
   EXPECT_EQ(pipeline.micro_batch, 1);
   EXPECT_EQ(pipeline.accumulation, 8);
-  EXPECT_EQ((Row{.fsdp = "", .sharding = "FSDP"}).run().fsdp, 8);
-  EXPECT_EQ((Row{.fsdp = ""}).run().data, 8);
+  EXPECT_EQ((RunRow{.fsdp = "", .sharding = "FSDP"}).run().fsdp, 8);
+  EXPECT_EQ((RunRow{.fsdp = ""}).run().data, 8);
 }
 
 TEST(PublishedRuns, WhatIsWrongIsToldWithItsPlace) {
@@ -80,22 +80,24 @@ TEST(PublishedRuns, WhatIsWrongIsToldWithItsPlace) {
   EXPECT_THAT(message(kHeader + "s,m\n"), HasSubstr("t.csv:2:3: a row must have 31 fields"));
   EXPECT_THAT(message(kHeader + "\"s"), HasSubstr("t.csv:2:1: a quoted field must end with a quote"));
   EXPECT_THAT(message(kHeader + "\"s\"x"), HasSubstr("t.csv:2:4: a comma or the end"));
-  EXPECT_THAT(message(kHeader + Row{.layers = "four"}.text()),
+  EXPECT_THAT(message(kHeader + RunRow{.layers = "four"}.text()),
               HasSubstr("t.csv:2:6, column layers: must be a number"));
-  EXPECT_THAT(message(kHeader + Row{.layers = "4.5"}.text()), HasSubstr("column layers: must be an integer"));
-  EXPECT_THAT(message(kHeader + Row{.layers = "0"}.text()),
+  EXPECT_THAT(message(kHeader + RunRow{.layers = "4.5"}.text()),
+              HasSubstr("column layers: must be an integer"));
+  EXPECT_THAT(message(kHeader + RunRow{.layers = "0"}.text()),
               HasSubstr("column layers: must be an integer from 1"));
-  EXPECT_THAT(message(kHeader + Row{.seconds = "-1"}.text()),
+  EXPECT_THAT(message(kHeader + RunRow{.seconds = "-1"}.text()),
               HasSubstr("column step_time_s: must be a number"));
-  EXPECT_THAT(message(kHeader + Row{.seconds = "nan"}.text()),
+  EXPECT_THAT(message(kHeader + RunRow{.seconds = "nan"}.text()),
               HasSubstr("column step_time_s: must be a number"));
-  EXPECT_THAT(message(kHeader + Row{.chip = "Z80"}.text()),
+  EXPECT_THAT(message(kHeader + RunRow{.chip = "Z80"}.text()),
               HasSubstr("column chip_type: must begin with one of A100"));
-  EXPECT_THAT(message(kHeader + Row{.moe = "many"}.text()), HasSubstr("column moe"));
-  EXPECT_THAT(message(kHeader + Row{.tp = "3"}.text()),
+  EXPECT_THAT(message(kHeader + RunRow{.moe = "many"}.text()), HasSubstr("column moe"));
+  EXPECT_THAT(message(kHeader + RunRow{.tp = "3"}.text()),
               HasSubstr("column chips: must be a multiple of tp x pp x cp"));
-  EXPECT_THAT(message(kHeader + Row{.fsdp = "3"}.text()), HasSubstr("column fsdp: must divide the 8 ranks"));
-  EXPECT_THAT(message(kHeader + Row{.global = "12"}.text()), HasSubstr("column global_batch_seqs"));
+  EXPECT_THAT(message(kHeader + RunRow{.fsdp = "3"}.text()),
+              HasSubstr("column fsdp: must divide the 8 ranks"));
+  EXPECT_THAT(message(kHeader + RunRow{.global = "12"}.text()), HasSubstr("column global_batch_seqs"));
 }
 
 class Plans : public testing::Test {
@@ -135,7 +137,7 @@ TEST_F(Plans, TwoLayersStandForAllLayers) {
   for (const char* remat : {"none", "full", "selective per-op"})
     for (const char* micro : {"2", "1"}) {
       const PublishedRun run =
-          Row{.chips = "4", .fsdp = "4", .micro = micro, .global = "8", .remat = remat}.run();
+          RunRow{.chips = "4", .fsdp = "4", .micro = micro, .global = "8", .remat = remat}.run();
       const trainer::Plan plan = whole(run);
       const StepFeatures extended = features(run);
       double whole_flops = plan.update_flops(), moved = 0;
@@ -149,9 +151,9 @@ TEST_F(Plans, TwoLayersStandForAllLayers) {
 }
 
 TEST_F(Plans, FewRanksStandForMany) {
-  for (const Row& row :
-       {Row{.chips = "16", .fsdp = "16", .global = "32"}, Row{.chips = "16", .fsdp = "8", .global = "32"},
-        Row{.chips = "16", .fsdp = "", .global = "32"}}) {
+  for (const RunRow& row : {RunRow{.chips = "16", .fsdp = "16", .global = "32"},
+                            RunRow{.chips = "16", .fsdp = "8", .global = "32"},
+                            RunRow{.chips = "16", .fsdp = "", .global = "32"}}) {
     const PublishedRun run = row.run();
     const StepFeatures few = features(run, 4), many = features(run, 16);
     EXPECT_NEAR(flops(few) / flops(many), 1, 1e-3);
@@ -162,15 +164,15 @@ TEST_F(Plans, FewRanksStandForMany) {
 }
 
 TEST_F(Plans, WhatIsNotComposedIsSaid) {
-  EXPECT_TRUE(features(Row{}.run()).simplified.empty());
-  const StepFeatures pipeline = features(Row{.fsdp = "4", .pp = "2", .micro = "1"}.run());
+  EXPECT_TRUE(features(RunRow{}.run()).simplified.empty());
+  const StepFeatures pipeline = features(RunRow{.fsdp = "4", .pp = "2", .micro = "1"}.run());
   EXPECT_EQ(pipeline.simplified.size(), 1U);
   EXPECT_EQ(pipeline.bubble, 1.0 / 4);
   EXPECT_GT(bytes(pipeline, "pipeline"), 0);
-  const StepFeatures experts = features(Row{.moe = "8e top2", .fsdp = "8", .ep = "4"}.run());
+  const StepFeatures experts = features(RunRow{.moe = "8e top2", .fsdp = "8", .ep = "4"}.run());
   EXPECT_GT(bytes(experts, "experts"), 0);
   // The FLOPs of attention are those of the whole sequence.
-  const StepFeatures context = features(Row{.fsdp = "4", .cp = "2", .micro = "2", .global = "8"}.run());
+  const StepFeatures context = features(RunRow{.fsdp = "4", .cp = "2", .micro = "2", .global = "8"}.run());
   EXPECT_NEAR(flops(context) / context.model_flops, 1, 0.03);
   EXPECT_GT(bytes(context, "context"), 0);
 }
@@ -250,8 +252,9 @@ TEST(BenchPlans, PrintsATableAndJson) {
   std::string text = kHeader;
   const char* seconds[] = {"0.05", "0.06", "0.07", "0.06"};
   for (const char* one : seconds) {
-    text += Row{.source = "one", .seconds = one, .gib = "20"}.text();
-    text += Row{.source = "two", .chip = "A100 80GB", .micro = "1", .remat = "full", .seconds = one}.text();
+    text += RunRow{.source = "one", .seconds = one, .gib = "20"}.text();
+    text +=
+        RunRow{.source = "two", .chip = "A100 80GB", .micro = "1", .remat = "full", .seconds = one}.text();
   }
   const std::string table = scratch.file("runs.csv", text);
   const tests::Outcome outcome =

@@ -15,6 +15,7 @@
 #include "bench/measure/statistics.h"
 #include "hal/error.h"
 #include "kernels/core/rng.h"
+#include "tests/bench/damage.h"
 
 namespace meshloom::bench {
 namespace {
@@ -191,31 +192,11 @@ TEST(Json, FuzzedFilesAreReadOrRefused) {
   Report report = report_of({row("a", 1e-3), row("b", 2e-3)});
   report.rows[0].params = {{"tile_m", 96}};
   const std::string good = to_json(report);
-  const std::string bytes = "{}[]\",:0123456789.eE+-tfn \n\\u\xff";
   int read = 0;
-  const char* wanted = std::getenv("MESHLOOM_FUZZ_ROUNDS");
-  const int rounds = wanted ? std::max(100, std::atoi(wanted)) : 2000;
+  const int rounds = tests::damage_rounds();
   for (int round = 0; round < rounds; ++round) {
     kernels::Rng rng(static_cast<std::uint64_t>(round));
-    std::string text = good;
-    for (std::int64_t i = rng.integer(1, 4); i > 0 && !text.empty(); --i) {
-      const auto at = static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(text.size()) - 1));
-      const char c =
-          bytes[static_cast<std::size_t>(rng.integer(0, static_cast<std::int64_t>(bytes.size()) - 1))];
-      switch (rng.integer(0, 3)) {
-        case 0:
-          text[at] = c;
-          break;
-        case 1:
-          text.erase(at, static_cast<std::size_t>(rng.integer(1, 30)));
-          break;
-        case 2:
-          text.insert(at, 1, c);
-          break;
-        default:
-          text.resize(at);
-      }
-    }
+    const std::string text = tests::damaged(good, rng);
     try {
       Report now = report_of({row("a", 1e-3)});
       const Report then = parse_report(text, "fuzz");
