@@ -113,8 +113,10 @@ void add_estimate(CLI::App& bench, const trainer::Registries& registries, traine
       "Examples:\n"
       "  meshloom bench estimate smollm2-135m --device opencl:dg2\n"
       "  RADV_FORCE_FAMILY=navi21 meshloom bench estimate smollm2-135m --device vulkan:0 --as rx6800xt\n"
-      "  meshloom bench train_step smollm2-135m --json step.json\n"
-      "  meshloom bench estimate smollm2-135m --vs step.json");
+      "  meshloom bench train_step smollm2-135m --device vulkan:0 --as rx6800xt --json step.json   # on the "
+      "card\n"
+      "  RADV_FORCE_FAMILY=navi21 meshloom bench estimate smollm2-135m --device vulkan:0 --as rx6800xt --vs "
+      "step.json");
   command->callback([=, &action] { action = [=] { return estimate_run(registries, *options); }; });
 }
 

@@ -292,7 +292,7 @@ std::set<std::string> options_in(const std::string& page) {
   // Of gtest, ctest, the scripts, cmake, pkg-config.
   static const std::set<std::string> others{"--gtest_filter", "--test-dir", "--bench",  "--tests",
                                             "--golden",       "--fix",      "--preset", "--install",
-                                            "--static",       "--run"};
+                                            "--static",       "--run",      "--parts"};
   static const std::regex option(R"((^|[^\w-])(--[a-z][a-z_-]+))");
   std::string text, line;
   std::istringstream lines(page);

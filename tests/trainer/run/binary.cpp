@@ -39,22 +39,25 @@ std::string read_text(const std::string& path) {
   return text.str();
 }
 
-Outcome meshloom(const std::string& arguments, const std::string& before) {
+Outcome shell(const std::string& command) {
   const Scratch scratch;
-  // For builds with AddressSanitizer: leaks are our own only where no GPU driver is in the process, and freed
-  // memory that is held back must not look like a leak to tests that watch the size.
-  const bool no_driver = arguments.find("--device cpu") != std::string::npos ||
-                         arguments.find("--device null") != std::string::npos;
-  const std::string options = std::string("quarantine_size_mb=1:detect_leaks=") + (no_driver ? "1" : "0");
-  const std::string command = "(export ASAN_OPTIONS=" + options + "${ASAN_OPTIONS:+:$ASAN_OPTIONS}; " +
-                              before + " " + MESHLOOM_BINARY + " " + arguments + ") >" + scratch.path("out") +
-                              " 2>" + scratch.path("err") + " </dev/null";
-  const int status = std::system(command.c_str());
+  const int status = std::system(
+      ("(" + command + ") >" + scratch.path("out") + " 2>" + scratch.path("err") + " </dev/null").c_str());
   Outcome outcome;
   outcome.code = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   outcome.out = read_text(scratch.path("out"));
   outcome.err = read_text(scratch.path("err"));
   return outcome;
+}
+
+Outcome meshloom(const std::string& arguments, const std::string& before) {
+  // For builds with AddressSanitizer: leaks are our own only where no GPU driver is in the process, and freed
+  // memory that is held back must not look like a leak to tests that watch the size.
+  const bool no_driver = arguments.find("--device cpu") != std::string::npos ||
+                         arguments.find("--device null") != std::string::npos;
+  const std::string options = std::string("quarantine_size_mb=1:detect_leaks=") + (no_driver ? "1" : "0");
+  return shell("export ASAN_OPTIONS=" + options + "${ASAN_OPTIONS:+:$ASAN_OPTIONS}; " + before + " " +
+               MESHLOOM_BINARY + " " + arguments);
 }
 
 std::vector<std::pair<int, double>> losses(const std::string& run) {

@@ -15,6 +15,9 @@ struct Outcome {
   std::vector<std::string> errors() const;
 };
 
+// Runs a command of the shell.
+Outcome shell(const std::string& command);
+
 // Runs `meshloom ARGUMENTS` through the shell, in an empty environment but for what the tests were given;
 // `before` goes in front ("ulimit -f 100;", "VK_DRIVER_FILES=/none").
 Outcome meshloom(const std::string& arguments, const std::string& before = {});
