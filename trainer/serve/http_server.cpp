@@ -283,6 +283,13 @@ class HttpServer::Connection : public std::enable_shared_from_this<Connection> {
     request_.method = head_only_ ? "GET" : std::string(message.method_string());
     std::string target(message.target());
     target.resize(std::min(target.find('#'), target.size()));
+    // A server has to take a whole URI too, as clients send it to proxies (RFC 9112, 3.2.2).
+    if (const std::string start = lower(target.substr(0, 8));
+        start.starts_with("http://") || start == "https://") {
+      const std::size_t host = start.find("//") + 2;
+      target.erase(0, std::min(target.find_first_of("/?", host), target.size()));
+      if (!target.starts_with('/')) target.insert(0, "/");
+    }
     const std::size_t mark = std::min(target.find('?'), target.size());
     request_.path = target.substr(0, mark);
     request_.query = target.substr(std::min(mark + 1, target.size()));

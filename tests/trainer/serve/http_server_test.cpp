@@ -133,6 +133,24 @@ TEST(HttpServer, ByteByByte) {
   EXPECT_EQ(client.answer().body, "POST  abcde");
 }
 
+TEST(HttpServer, WholeUrisAreTargetsToo) {
+  TestServer server;
+  Client client(server.port());
+  for (const auto& [target, body] : {std::pair{"http://x/echo?a=b", "GET a=b "},
+                                     {"HTTP://x:80/echo", "GET  "},
+                                     {"https://user@x/echo?http://y", "GET http://y "},
+                                     {"http://x?a=b", "GET a=b "},
+                                     {"http://x", "GET  "},
+                                     {"http://", "GET  "}}) {
+    client.request("GET", target);
+    const Answer answer = client.answer();
+    EXPECT_EQ(answer.status, 200) << target;
+    EXPECT_EQ(answer.body, body) << target;
+  }
+  client.request("GET", "http://x/forbidden");
+  EXPECT_EQ(client.answer().status, 403);
+}
+
 TEST(HttpServer, HeadHasNoBody) {
   TestServer server;
   Client client(server.port());

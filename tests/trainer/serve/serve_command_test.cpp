@@ -499,6 +499,8 @@ TEST(ServeCommand, WhatItRefuses) {
   ASSERT_EQ(
       meshloom("train tiny --device cpu --steps 1 --sample 0 --quiet --data " + text + " --out " + run).code,
       0);
+  refuses("--port 0 --device cpu --max-length 100000000 " + run,
+          "what would help: it keeps the keys or values of all texts");
   refuses("--port 0 --watch " + run + "/step-00000001", "--watch: needs the directory of a run");
   refuses("--port 0 --device cpu " + run + " --draft " + scratch.path("none"), "the directory must exist");
   refuses("--port 0 --draft-tokens -1 " + run, "--draft-tokens", 2);

@@ -23,6 +23,21 @@ constexpr std::array kClassOrder = {Role::parameter, Role::gradient,       Role:
                                     Role::cache,     Role::parameter_copy, Role::input,     Role::activation};
 constexpr std::size_t kMaxShown = 12;
 
+// What helps where one tensor is larger than the device's largest allocation.
+constexpr const char* kHelpForKept =
+    "a tensor that is kept from step to step is not cut: a smaller vocabulary or width, fewer bits (the "
+    "modifier Quantize), or "
+    "another driver, of which `meshloom devices` shows the largest allocation";
+constexpr const char* kHelpForCaches =
+    "it keeps the keys or values of all texts together: fewer tokens of a text (serve --max-length), fewer "
+    "texts (--max-sequences) "
+    "or fewer pages for all (--pages), or another driver, of which `meshloom devices` shows the largest "
+    "allocation";
+constexpr const char* kHelpForOthers =
+    "for the scores of a loss ChunkedLoss (--replace 'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others "
+    "more accumulation, a "
+    "smaller batch, sequence or vocabulary";
+
 // Where dispatches share launches or run side by side, which they only can while their workspaces lie apart, a workspace of up to so
 // many bytes is kept from so many calls behind it.
 constexpr std::int64_t kMaxKeptBytes = 16 << 20;
@@ -124,15 +139,8 @@ class Planner {
   }
 
   // Every kernel takes a tensor as one range of one buffer.
-  void require_fits(const std::string& name, std::int64_t bytes, bool persistent) const {
+  void require_fits(const std::string& name, std::int64_t bytes, const char* help) const {
     if (bytes <= max_block_bytes_) return;  // which is a multiple of the alignment
-    const std::string help = persistent ? "a tensor that is kept from step to step is not cut: a smaller "
-                                          "vocabulary or width, fewer bits (the "
-                                          "modifier Quantize), or another driver, of which `meshloom "
-                                          "devices` shows the largest allocation"
-                                        : "for the scores of a loss ChunkedLoss (--replace "
-                                          "'CrossEntropy=ChunkedLoss{chunk_size=512}'), for "
-                                          "others more accumulation, a smaller batch, sequence or vocabulary";
     throw hal::OutOfMemory("memory plan, '" + name + "'",
                            "one tensor takes at most " + std::to_string(max_block_bytes_) +
                                " bytes, the largest allocation of device " + device_ +
@@ -156,7 +164,7 @@ class Planner {
 
   // A place in the last block of the kind, or in a new one.
   Placement place(const std::string& name, const kernels::TensorType& type, Role role, MemoryKind memory) {
-    require_fits(name, type.bytes(), true);
+    require_fits(name, type.bytes(), role == Role::cache ? kHelpForCaches : kHelpForKept);
     const std::int64_t bytes = hal::round_up(type.bytes(), alignment_);
     int& last = last_block_[static_cast<std::size_t>(memory)];
     if (last < 0 || plan_.blocks[at(last)].bytes + bytes > max_block_bytes_) {
@@ -184,7 +192,7 @@ class Planner {
     for (const Piece& piece : pieces) {
       places.emplace_back(piece.lifetimes.size());
       for (std::size_t i = 0; i < piece.lifetimes.size(); ++i)
-        require_fits(piece.names[i], piece.lifetimes[i].bytes, false);
+        require_fits(piece.names[i], piece.lifetimes[i].bytes, kHelpForOthers);
     }
     attribute(pieces, arenas(pieces, MemoryKind::device, places));
     const std::int64_t on_host = arenas(pieces, MemoryKind::host, places);
