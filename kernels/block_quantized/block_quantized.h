@@ -16,16 +16,19 @@ struct BlockQuantizedOptions {
   std::int64_t columns = 0;           // K
   std::string activations = "float";  // or "int8"; of block_quantized_matmul
   Tensor bias;                        // optional; likewise
+  Tensor residual = {};               // like y, optional; likewise
 };
 
 // op "block_quantized_matmul"
-// inputs: x (M, K) float, w u8 (N, row_bytes), then bias f32 (N) where attr `bias`.
-// attrs: format (text), columns (K), activations (text, "float" when left out), bias (flag).
-// output: y (M, N) of x's dtype: x W^T + bias. With activations "float" a variant may round W to the dtype of x, where that has 16
+// inputs: x (M, K) float, w u8 (N, row_bytes), then bias f32 (N) where attr `bias`, then residual (M, N) of x's dtype where attr
+//   `residual`.
+// attrs: format (text), columns (K), activations (text, "float" when left out), bias, residual (flags).
+// output: y (M, N) of x's dtype: x W^T + bias + residual, which may share storage with the residual. With activations "float" a
+//   variant may round W to the dtype of x, where that has 16
 //   bits, as a product with a dequantized copy does. With activations "int8" each run of 32 columns of x is first rounded to 8 bits as
 //   quantize_rows rounds a row (kernels/int8_matmul), which every device does alike: sums of products of integers are exact within a
 //   group of the format, and groups are added in order of k.
-// Gradient: of x, through the rounding as if it were not there, and of the bias.
+// Gradient: of x, through the rounding as if it were not there, of the bias, and identity for the residual.
 Tensor block_quantized_matmul(Tensor x, Tensor w, const BlockQuantizedOptions& options);
 
 // op "block_dequantize": w u8 (..., N, row_bytes), at most one dimension in front -> f32 (..., N, K). attrs: format, columns. Not
@@ -43,7 +46,7 @@ struct BlockQuantizedDims {
   const block_quantized::Format* format;
   std::int64_t m, n, k;
   bool int8;
-  int bias;  // input index, or -1
+  int bias, residual;  // input index, or -1
 };
 BlockQuantizedDims block_quantized_dims(const CallView& call);
 

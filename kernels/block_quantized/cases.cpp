@@ -11,7 +11,7 @@ namespace {
 struct Spec {
   std::string name, format = "q8_0";
   std::int64_t m = 1, n = 1, k = 32;
-  bool int8 = true, bias = false, slow = false;
+  bool int8 = true, bias = false, residual = false, slow = false;
 };
 
 Case make(const Spec& s) {
@@ -21,6 +21,10 @@ Case make(const Spec& s) {
   if (s.bias) {
     result.attrs.set("bias", true);
     result.inputs.push_back({DType::f32, {s.n}});
+  }
+  if (s.residual) {
+    result.attrs.set("residual", true);
+    result.inputs.push_back({DType::f32, {s.m, s.n}});
   }
   return result;
 }
@@ -43,6 +47,24 @@ std::vector<Case> cases() {
       {.name = "tile-minus", .format = "q4_0", .m = 31, .n = 63, .k = 64},
       {.name = "tile-plus", .m = 65, .n = 130, .k = 160, .bias = true},
       {.name = "tile-plus-float", .format = "q4_0", .m = 65, .n = 130, .k = 160, .int8 = false},
+      {.name = "residual", .m = 65, .n = 130, .k = 160, .bias = true, .residual = true},
+      {.name = "residual-float",
+       .format = "q4_k",
+       .m = 67,
+       .n = 43,
+       .k = 512,
+       .int8 = false,
+       .residual = true},
+      {.name = "residual-few", .format = "q4_0", .m = 7, .n = 41, .k = 288, .residual = true},
+      {.name = "residual-few-float",
+       .format = "q6_k",
+       .m = 3,
+       .n = 67,
+       .k = 512,
+       .int8 = false,
+       .bias = true,
+       .residual = true},
+      {.name = "residual-row", .n = 131, .k = 576, .bias = true, .residual = true},
       {.name = "deep", .format = "q6_k", .m = 9, .n = 17, .k = 2048},
       {.name = "deep-row", .n = 19, .k = 4128},
       {.name = "deep-float", .m = 9, .n = 37, .k = 1312, .int8 = false},
@@ -94,7 +116,8 @@ Case random_case(const CaseSeed& seed) {
                .n = rng.extent(150),
                .k = block * rng.integer(1, 512 / block),
                .int8 = rng.flip(0.6),
-               .bias = rng.flip(0.3)});
+               .bias = rng.flip(0.3),
+               .residual = rng.flip(0.3)});
 }
 
 void make_weights(const block_quantized::Format& format, std::uint64_t seed, const TensorView& into) {

@@ -12,9 +12,10 @@ namespace {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("block_quantized_matmul", inputs, attrs);
-  rules.attributes({"format", "columns"}, {"activations", "bias"});
+  rules.attributes({"format", "columns"}, {"activations", "bias", "residual"});
   std::vector<std::string> names{"x", "w"};
   if (rules.flag("bias")) names.push_back("bias");
+  if (rules.flag("residual")) names.push_back("residual");
   rules.inputs(std::move(names));
   rules.floating(0);
   rules.rank(0, 2, 2);
@@ -26,11 +27,17 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
                   "'" + activations + "'");
   }
   rules.shape(0, {rules[0].dim(0), columns});
+  int next = 2;
   if (rules.flag("bias")) {
-    rules.dtype(2, DType::f32);
-    rules.shape(2, {n});
+    rules.dtype(next, DType::f32);
+    rules.shape(next++, {n});
   }
-  return {{rules[0].dtype, {rules[0].dim(0), n}}};
+  const Shape shape{rules[0].dim(0), n};
+  if (rules.flag("residual")) {
+    rules.dtype(next, rules[0].dtype);
+    rules.shape(next++, shape);
+  }
+  return {{rules[0].dtype, shape}};
 }
 
 double flops(const CallView& call) {
@@ -46,14 +53,29 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   const Tensor w =
       block_dequantize(args.inputs[1], {.format = attrs.text("format"), .columns = attrs.integer("columns")});
   result[0] = matmul(dy, cast(w, dy.dtype()), {.dtype = gradient_dtype(x)});
-  if (attrs.flag("bias")) result[2] = reduce_sum(dy, 1);
+  std::size_t next = 2;
+  if (attrs.flag("bias")) result[next++] = reduce_sum(dy, 1);
+  if (attrs.flag("residual")) result[next++] = dy;
   return result;
 }
 
 // The bytes of a row are no multiple of its columns, nor the other way round, so that a rule cannot name both: K is whole.
-std::string partition(const CallView& call) { return call.attrs.flag("bias") ? "m.,n.,n->mn" : "m.,n.->mn"; }
+std::string partition(const CallView& call) {
+  return std::string("m.,n.") + (call.attrs.flag("bias") ? ",n" : "") +
+         (call.attrs.flag("residual") ? ",mn" : "") + "->mn";
+}
 
-LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision(const CallView& call) {
+  const int residual = block_quantized_dims(call).residual;
+  if (residual < 0) return {.same = {0}};
+  return {.same = {0, residual}};
+}
+
+std::vector<std::pair<int, int>> in_place(const CallView& call) {
+  const int residual = block_quantized_dims(call).residual;
+  if (residual < 0) return {};
+  return {{residual, 0}};
+}
 
 Tolerance tolerance(const CallView& call) {
   const BlockQuantizedDims d = block_quantized_dims(call);
@@ -67,12 +89,16 @@ const block_quantized::Format& block_format(const CallView& call) {
 }
 
 BlockQuantizedDims block_quantized_dims(const CallView& call) {
+  const bool bias = call.attrs.flag("bias");
   return {&block_format(call),
           call.inputs[0].dim(0),
           call.inputs[1].dim(0),
           call.attrs.integer("columns"),
           call.attrs.has("activations") && call.attrs.text("activations") == "int8",
-          call.attrs.flag("bias") ? 2 : -1};
+          bias ? 2 : -1,
+          !call.attrs.flag("residual") ? -1
+          : bias                       ? 3
+                                       : 2};
 }
 
 Tensor block_quantized_matmul(Tensor x, Tensor w, const BlockQuantizedOptions& options) {
@@ -82,6 +108,10 @@ Tensor block_quantized_matmul(Tensor x, Tensor w, const BlockQuantizedOptions& o
   if (options.bias) {
     attrs.set("bias", true);
     inputs.push_back(options.bias);
+  }
+  if (options.residual) {
+    attrs.set("residual", true);
+    inputs.push_back(options.residual);
   }
   return x.builder->call1("block_quantized_matmul", inputs, std::move(attrs));
 }
@@ -116,7 +146,7 @@ void add_block_quantized(Catalog& catalog) {
                        .partition = partition,
                        .tolerance = tolerance,
                        .cases = block_quantized_parts::cases,
-                       .in_place = never_in_place,
+                       .in_place = in_place,
                        .make_input = block_quantized_parts::make_input,
                        .random_case = block_quantized_parts::random_case});
 }

@@ -41,6 +41,9 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
     y.rowwise() += Eigen::Map<const Floats>(inputs[static_cast<std::size_t>(d.bias)].as<float>(), 1, d.n)
                        .cast<double>()
                        .row(0);
+  if (d.residual >= 0)
+    y += Eigen::Map<const Floats>(inputs[static_cast<std::size_t>(d.residual)].as<float>(), d.m, d.n)
+             .cast<double>();
   Eigen::Map<Floats>(outputs[0].as<float>(), d.m, d.n) = y.cast<float>();
 }
 

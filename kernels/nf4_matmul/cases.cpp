@@ -8,7 +8,7 @@ namespace {
 struct Spec {
   std::string name;
   std::int64_t m = 1, rows = 1, columns = 1;
-  bool trans_b = false, bias = false;
+  bool trans_b = false, bias = false, residual = false;
   std::int64_t block = nf4::kBlock;
   bool slow = false, twice = false;
 };
@@ -28,6 +28,10 @@ Case make(const Spec& s) {
   if (s.bias) {
     result.attrs.set("bias", true);
     result.inputs.push_back({DType::f32, {s.trans_b ? s.rows : s.columns}});
+  }
+  if (s.residual) {
+    result.attrs.set("residual", true);
+    result.inputs.push_back({DType::f32, {s.m, s.trans_b ? s.rows : s.columns}});
   }
   return result;
 }
@@ -79,6 +83,26 @@ std::vector<Case> cases() {
        .twice = true},
       {.name = "few-words", .m = 2, .rows = 131, .columns = 288, .block = 32},
       {.name = "one-words", .m = 1, .rows = 264, .columns = 512, .bias = true},
+      {.name = "residual-tb",
+       .m = 37,
+       .rows = 53,
+       .columns = 77,
+       .trans_b = true,
+       .bias = true,
+       .residual = true},
+      {.name = "residual", .m = 37, .rows = 53, .columns = 77, .residual = true, .twice = true},
+      {.name = "residual-tiles-tb", .m = 130, .rows = 136, .columns = 328, .trans_b = true, .residual = true},
+      {.name = "residual-deep", .m = 9, .rows = 1031, .columns = 24, .bias = true, .residual = true},
+      {.name = "residual-few-tb",
+       .m = 3,
+       .rows = 67,
+       .columns = 2112,
+       .trans_b = true,
+       .bias = true,
+       .residual = true,
+       .block = 32,
+       .twice = true},
+      {.name = "residual-few", .m = 2, .rows = 131, .columns = 288, .residual = true, .block = 32},
       {.name = "few-more-tb", .m = 11, .rows = 33, .columns = 130, .trans_b = true},
       {.name = "llama2-7b-o-decode", .m = 1, .rows = 4096, .columns = 4096, .trans_b = true, .slow = true},
       {.name = "llama2-7b-o-decode-8", .m = 8, .rows = 4096, .columns = 4096, .trans_b = true, .slow = true},
@@ -102,6 +126,7 @@ Case random_case(const CaseSeed& seed) {
                .columns = rng.flip() ? rng.extent(200) : 8 * rng.integer(1, 25),
                .trans_b = rng.flip(),
                .bias = rng.flip(0.3),
+               .residual = rng.flip(0.3),
                .block = rng.of({64, 64, 128, 32, 8}),
                .twice = rng.flip(0.3)});
 }
@@ -118,7 +143,7 @@ void make_packed(bool twice, int part, std::uint64_t seed, const TensorView& int
 void make_input(const CallView& call, int index, std::uint64_t seed, const TensorView& into) {
   const std::uint64_t own = mix(seed, static_cast<std::uint64_t>(index));
   const Nf4MatmulDims d = nf4_matmul_dims(call);
-  if (index == 0 || index == d.bias) return fill_uniform(into, own, -1, 1);
+  if (index == 0 || index == d.bias || index == d.residual) return fill_uniform(into, own, -1, 1);
   make_packed(d.steps >= 0, index - 1, own, into);
 }
 

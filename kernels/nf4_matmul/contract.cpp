@@ -12,11 +12,12 @@ namespace {
 
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("nf4_matmul", inputs, attrs);
-  rules.attributes({"columns", "block"}, {"trans_b", "double", "bias"});
+  rules.attributes({"columns", "block"}, {"trans_b", "double", "bias", "residual"});
   std::vector<std::string> names{"x", "codes", "scales"};
   const bool twice = rules.flag("double");
   if (twice) names.push_back("steps");
   if (rules.flag("bias")) names.push_back("bias");
+  if (rules.flag("residual")) names.push_back("residual");
   rules.inputs(std::move(names));
   rules.floating(0);
   rules.dtype(1, DType::u8);
@@ -38,9 +39,14 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   }
   if (rules.flag("bias")) {
     rules.dtype(next, DType::f32);
-    rules.shape(next, {n});
+    rules.shape(next++, {n});
   }
-  return {{rules[0].dtype, {rules[0].dim(0), n}}};
+  const Shape shape{rules[0].dim(0), n};
+  if (rules.flag("residual")) {
+    rules.dtype(next, rules[0].dtype);
+    rules.shape(next++, shape);
+  }
+  return {{rules[0].dtype, shape}};
 }
 
 double flops(const CallView& call) {
@@ -52,25 +58,32 @@ std::vector<Tensor> gradient(const GradientArgs& args) {
   std::vector<Tensor> result(args.inputs.size());
   const Tensor dy = args.cotangents[0];
   if (!dy) return result;
-  const Attrs& attrs = args.call.attrs;
+  const CallTypes types(args.builder.program(), args.call);
+  const Nf4MatmulDims d = nf4_matmul_dims(types.view(args.call));
   result[0] = nf4_matmul(dy, args.inputs[1], args.inputs[2],
-                         {.columns = attrs.integer("columns"),
-                          .block = attrs.integer("block"),
-                          .trans_b = !attrs.flag("trans_b"),
-                          .steps = attrs.flag("double") ? args.inputs[3] : Tensor{}});
-  if (attrs.flag("bias")) result.back() = reduce_sum(dy, 1);
+                         {.columns = d.columns,
+                          .block = d.block,
+                          .trans_b = !d.trans_b,
+                          .steps = d.steps >= 0 ? args.inputs[static_cast<std::size_t>(d.steps)] : Tensor{}});
+  if (d.bias >= 0) result[static_cast<std::size_t>(d.bias)] = reduce_sum(dy, 1);
+  if (d.residual >= 0) result[static_cast<std::size_t>(d.residual)] = dy;
   return result;
 }
 
-// Columns are cut by whole blocks: as many places of codes and of scales then.
+// Columns are cut by whole blocks: as many places of codes and of scales then. K is whole where there is a residual.
 std::string partition(const CallView& call) {
   const Nf4MatmulDims d = nf4_matmul_dims(call);
+  const bool whole_k = d.residual >= 0;
   const std::string columns = d.columns % d.block != 0 ? "."
-                              : d.trans_b              ? "k"
-                                                       : "K",
-                    rows = d.trans_b ? "n" : "r", of_weight = "," + rows + columns;
+                              : !d.trans_b             ? "K"
+                              : whole_k                ? "."
+                                                       : "k",
+                    rows = d.trans_b ? "n"
+                           : whole_k ? "."
+                                     : "r",
+                    of_weight = "," + rows + columns, n = d.trans_b ? rows : columns;
   return "m" + (d.trans_b ? columns : rows) + of_weight + of_weight + (d.steps >= 0 ? "," + rows : "") +
-         (d.bias >= 0 ? "," + (d.trans_b ? rows : columns) : "") + "->m" + (d.trans_b ? rows : columns);
+         (d.bias >= 0 ? "," + n : "") + (d.residual >= 0 ? ",m" + n : "") + "->m" + n;
 }
 
 std::vector<Tensor> local(const LocalArgs& args) {
@@ -80,12 +93,23 @@ std::vector<Tensor> local(const LocalArgs& args) {
     attrs.set("columns", d.columns / cut->second.places);
   std::vector<Tensor> inputs = args.inputs;
   // One of the shards that sum adds the bias.
+  const auto bias = static_cast<std::size_t>(d.bias);
   if (const auto summed = args.cuts.find(d.trans_b ? 'k' : 'r'); d.bias >= 0 && summed != args.cuts.end())
-    inputs.back() = scale(inputs.back(), summed->second.place == 0 ? 1 : 0);
+    inputs[bias] = scale(inputs[bias], summed->second.place == 0 ? 1 : 0);
   return args.builder.call(args.whole.op, inputs, attrs);
 }
 
-LowPrecision low_precision(const CallView&) { return {.same = {0}}; }
+LowPrecision low_precision(const CallView& call) {
+  const int residual = nf4_matmul_dims(call).residual;
+  if (residual < 0) return {.same = {0}};
+  return {.same = {0, residual}};
+}
+
+std::vector<std::pair<int, int>> in_place(const CallView& call) {
+  const int residual = nf4_matmul_dims(call).residual;
+  if (residual < 0) return {};
+  return {{residual, 0}};
+}
 
 Tolerance tolerance(const CallView& call) {
   return quantized_weights_tolerance(static_cast<double>(nf4_matmul_dims(call).k), call.inputs[0].dtype);
@@ -95,7 +119,10 @@ Tolerance tolerance(const CallView& call) {
 
 Nf4MatmulDims nf4_matmul_dims(const CallView& call) {
   const std::int64_t rows = call.inputs[1].dim(0), columns = call.attrs.integer("columns");
-  const bool trans_b = call.attrs.flag("trans_b"), twice = call.attrs.flag("double");
+  const bool trans_b = call.attrs.flag("trans_b");
+  int next = 3;
+  const auto input = [&](const char* flag) { return call.attrs.flag(flag) ? next++ : -1; };
+  const int steps = input("double"), bias = input("bias"), residual = input("residual");
   return {call.inputs[0].dim(0),
           trans_b ? rows : columns,
           trans_b ? columns : rows,
@@ -103,10 +130,9 @@ Nf4MatmulDims nf4_matmul_dims(const CallView& call) {
           columns,
           call.attrs.integer("block"),
           trans_b,
-          twice ? 3 : -1,
-          !call.attrs.flag("bias") ? -1
-          : twice                  ? 4
-                                   : 3};
+          steps,
+          bias,
+          residual};
 }
 
 Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& options) {
@@ -120,6 +146,10 @@ Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& optio
   if (options.bias) {
     attrs.set("bias", true);
     inputs.push_back(options.bias);
+  }
+  if (options.residual) {
+    attrs.set("residual", true);
+    inputs.push_back(options.residual);
   }
   return x.builder->call1("nf4_matmul", inputs, std::move(attrs));
 }
@@ -143,7 +173,7 @@ void add_nf4_matmul(Catalog& catalog) {
                        .local = local,
                        .tolerance = tolerance,
                        .cases = nf4_matmul_parts::cases,
-                       .in_place = never_in_place,
+                       .in_place = in_place,
                        .make_input = nf4_matmul_parts::make_input,
                        .random_case = nf4_matmul_parts::random_case});
 }

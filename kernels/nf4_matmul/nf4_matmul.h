@@ -9,16 +9,19 @@ namespace meshloom::kernels {
 // op "nf4_matmul"
 // inputs: x (M, K); the weights W (R, C) as codes u8 (R, row_bytes(C)) and scales f32 (R, blocks(C, block)),
 // or, where
-//   attr `double`, scales u8 and steps f32 (R): scale = code * step; then bias (N) f32 where attr `bias`.
-// attrs: columns (C), block (values that share a scale, a multiple of 8), double, trans_b, bias (flags).
-// output: y (M, N) of x's dtype: x W^T + bias with trans_b (K = C, N = R), x W + bias without (K = R, N = C).
+//   attr `double`, scales u8 and steps f32 (R): scale = code * step; then bias (N) f32 where attr `bias`, then residual
+//   (M, N) of x's dtype where attr `residual`.
+// attrs: columns (C), block (values that share a scale, a multiple of 8), double, trans_b, bias, residual (flags).
+// output: y (M, N) of x's dtype: x W^T + bias + residual with trans_b (K = C, N = R), x W + bias + residual without (K = R,
+//   N = C). The residual may share storage with y.
 // A variant may round W to the dtype of x, where that has 16 bits, as a product with a dequantized copy does.
-// Gradient: of x, by the same op the other way round, and of the bias.
+// Gradient: of x, by the same op the other way round, of the bias, and identity for the residual.
 struct Nf4Options {
   std::int64_t columns, block;
   bool trans_b = false;
-  Tensor steps;  // of the scales; optional
-  Tensor bias;   // optional
+  Tensor steps;          // of the scales; optional
+  Tensor bias;           // optional
+  Tensor residual = {};  // like y; optional
 };
 Tensor nf4_matmul(Tensor x, Tensor codes, Tensor scales, const Nf4Options& options);
 
@@ -44,7 +47,7 @@ struct Nf4MatmulDims {
   std::int64_t m, n, k;
   std::int64_t rows, columns, block;  // of W
   bool trans_b;
-  int steps, bias;  // input index, or -1
+  int steps, bias, residual;  // input index, or -1
 };
 Nf4MatmulDims nf4_matmul_dims(const CallView& call);
 

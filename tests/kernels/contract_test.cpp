@@ -253,6 +253,22 @@ TEST_F(Contracts, SayWhatIsWrong) {
        "residual must have the shape (3, 8)");
   says("rms_norm_grad", with_residual({DType::bf16, {3, 8}}), {{"residual", true}}, "residual");
   says("layer_norm_grad", with_residual(f32({3, 8})), {{"residual", true}}, "x, w, mean, rstd, dy, residual");
+  const auto quantized = [&](const std::string& op, std::vector<TensorType> inputs, Attrs attrs,
+                             const std::string& names) {
+    says(op, inputs, attrs, "takes the inputs " + names.substr(0, names.find(", residual")));
+    attrs.set("residual", true);
+    inputs.back() = f32({7, 3});
+    says(op, inputs, attrs, "residual must have the shape (3, 7)");
+    inputs.back() = {DType::bf16, {3, 7}};
+    says(op, inputs, attrs, "residual must be f32");
+    inputs.pop_back();
+    says(op, inputs, attrs, "takes the inputs " + names);
+  };
+  quantized("nf4_matmul", {f32({3, 8}), {DType::u8, {7, 4}}, f32({7, 1}), f32({3, 7})},
+            {{"columns", std::int64_t{8}}, {"block", std::int64_t{8}}, {"trans_b", true}},
+            "x, codes, scales, residual");
+  quantized("block_quantized_matmul", {f32({3, 32}), {DType::u8, {7, 34}}, f32({3, 7})},
+            {{"columns", std::int64_t{32}}, {"format", std::string("q8_0")}}, "x, w, residual");
   says("rope", {f32({1, 2, 3, 7})},
        {{"theta", 1e4},
         {"pairing", std::string("half")},

@@ -53,14 +53,17 @@ void matmul_bias(Call& call) {
     std::fill_n(inputs[static_cast<std::size_t>(d.bias)].as<float>() + d.n / 64 * 64, d.n % 64, 0.0f);
   }));
 }
+// The last row of each of g products (m, n) gets the residual of the one before; input -1: there is none.
+void row_of_the_residual(Call& call, int input, Int g, Int m, Int n) {
+  if (input < 0 || !behind(m, 16, 1)) return;
+  call.take(call.after([&](Tensors& inputs) {
+    for (Int i = 0; i < g; ++i)
+      move(inputs[static_cast<std::size_t>(input)], (i * m + m - 2) * n, (i * m + m - 1) * n, n);
+  }));
+}
 void matmul_residual(Call& call) {
   const kernels::MatmulDims d = kernels::matmul_dims(call.view);
-  if (d.residual < 0 || !behind(d.m, 16, 1)) return;
-  call.take(call.after([&](Tensors& inputs) {
-    for (Int g = 0; g < d.g; ++g)
-      move(inputs[static_cast<std::size_t>(d.residual)], (g * d.m + d.m - 2) * d.n, (g * d.m + d.m - 1) * d.n,
-           d.n);
-  }));
+  row_of_the_residual(call, d.residual, d.g, d.m, d.n);
 }
 
 // --- rows of groups ---
@@ -194,6 +197,16 @@ std::vector<Fault> product_faults() {
          call.take(call.after([&](Tensors& inputs) {
            for (Int m = 1; m <= d.m; ++m) inputs[0].as<float>()[m * d.k - 1] += 1.0f;
          }));
+       }},
+      {"row_of_the_residual", "block_quantized_matmul",
+       [](Call& call) {
+         const kernels::BlockQuantizedDims d = kernels::block_quantized_dims(call.view);
+         row_of_the_residual(call, d.residual, 1, d.m, d.n);
+       }},
+      {"row_of_the_residual", "nf4_matmul",
+       [](Call& call) {
+         const kernels::Nf4MatmulDims d = kernels::nf4_matmul_dims(call.view);
+         row_of_the_residual(call, d.residual, 1, d.m, d.n);
        }},
       {"last_row", "block_quantized_embedding", last_row(0, 8, 7)},
       {"last_column", "block_dequantize", last_column(0, 64, 32)},

@@ -261,13 +261,17 @@ TEST_F(RowExact, ProductsOf4BitsKeepTheBitsOfARow) {
     kernels::Rng rng(static_cast<std::uint64_t>(i));
     const std::int64_t m = rng.integer(1, 40), n = rng.extent(90), blocks = rng.integer(1, 10);
     const std::int64_t k = 64 * blocks;
-    const RowCall call{"nf4_matmul",
-                       {"",
-                        {{dtype_of(rng, {DType::f32, DType::bf16}), {m, k}},
-                         {DType::u8, {n, k / 2}},
-                         {DType::f32, {n, blocks}}},
-                        {{"columns", k}, {"block", std::int64_t{64}}, {"trans_b", true}}},
-                       {0}};
+    const DType dtype = dtype_of(rng, {DType::f32, DType::bf16});
+    RowCall call{"nf4_matmul",
+                 {"",
+                  {{dtype, {m, k}}, {DType::u8, {n, k / 2}}, {DType::f32, {n, blocks}}},
+                  {{"columns", k}, {"block", std::int64_t{64}}, {"trans_b", true}}},
+                 {0}};
+    if (rng.flip()) {
+      call.test.attrs.set("residual", true);
+      call.by_row.push_back(3);
+      call.test.inputs.push_back({dtype, {m, n}});
+    }
     ASSERT_FALSE(promised("nf4_matmul").empty());
     ASSERT_TRUE(holds(call, promised("nf4_matmul"), static_cast<std::uint64_t>(i))) << i;
   }
@@ -285,7 +289,9 @@ TEST_F(RowExact, ProductsOfBlocksKeepTheBitsOfARow) {
   std::uint64_t seed = 0;
   for (const kernels::Case& test : tests) {
     const CaseCall call(catalog_, contract.name, test);
-    ASSERT_TRUE(holds({contract.name, test, {0}}, promised(contract.name),
+    std::vector<std::size_t> by_row{0};
+    if (test.attrs.flag("residual")) by_row.push_back(test.inputs.size() - 1);
+    ASSERT_TRUE(holds({contract.name, test, by_row}, promised(contract.name),
                       kernels::make_inputs(contract, call.view(), seed++)))
         << test.name << ": " << kernels::inputs_text(test.inputs, test.attrs);
   }

@@ -54,14 +54,14 @@ MatmulWork matmul_work(const kernels::EncodeArgs& args) {
 MatmulOperands matmul_operands(const MatmulWork& work, const KernelArgs& args, std::int64_t batch) {
   const std::int64_t m = work.m, n = work.n, k = work.k;
   const std::size_t bias = 2, residual = bias + (work.has_bias ? 1 : 0),
-                    c = residual + (work.has_residual ? 1u : work.nf4);
+                    scales = residual + (work.has_residual ? 1 : 0), c = scales + work.nf4;
   MatmulOperands o{};
   o.a = args.at(0) + batch * m * k;
   o.b = args.at(1) + batch * k * n;
   o.bias = work.has_bias ? args.at(bias) : nullptr;
   o.residual = work.has_residual ? args.at(residual) + batch * m * n : nullptr;
-  o.scales = work.nf4 ? args.at(residual) : nullptr;
-  o.steps = work.nf4 == 2 ? args.at(residual + 1) : nullptr;
+  o.scales = work.nf4 ? args.at(scales) : nullptr;
+  o.steps = work.nf4 == 2 ? args.at(scales + 1) : nullptr;
   o.c = args.at(c) + batch * m * n;
   o.a_row = work.trans_a ? 1 : k;
   o.a_col = work.trans_a ? m : 1;

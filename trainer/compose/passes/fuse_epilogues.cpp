@@ -38,8 +38,8 @@ std::map<std::string, std::string> activation_expressions(const kernels::Catalog
 }
 
 // What adds a residual to its first result. A matmul has other epilogues, too.
-constexpr std::array<std::string_view, 4> kAddResiduals{"matmul", "embedding_grad", "rms_norm_grad",
-                                                        "layer_norm_grad"};
+constexpr std::array<std::string_view, 6> kAddResiduals{
+    "matmul", "nf4_matmul", "block_quantized_matmul", "embedding_grad", "rms_norm_grad", "layer_norm_grad"};
 
 // A call that adds a residual to its first result, and the reshapes of that, which a single elementwise call reads.
 struct Chain {

@@ -5,9 +5,9 @@
 #include <cstdint>
 
 #include "backends/cpu/device/kernel.h"
+#include "backends/cpu/gemm/matmul_epilogue.h"
 #include "backends/cpu/gemm/matmul_scratch.h"
 #include "backends/cpu/gemm/matmul_work.h"
-#include "backends/cpu/kernels/cast.h"
 #include "kernels/block_quantized/formats.h"
 
 namespace meshloom::backends::cpu {
@@ -16,9 +16,9 @@ namespace meshloom::backends::cpu {
 struct BlockWork {
   std::int32_t m, n, k;
   std::int32_t tile_m, panels;  // of a work item: rows of x, and panels of W
-  std::int32_t has_bias;
+  std::int32_t has_bias, has_residual;
   std::uint32_t format;  // its FormatId
-  std::uint32_t dtype;   // of x and y
+  std::uint32_t dtype;   // of x, y and the residual
 
   const kernels::block_quantized::Format& block_format() const {
     return kernels::block_quantized::format_of(static_cast<kernels::block_quantized::FormatId>(format));
@@ -51,14 +51,13 @@ struct PanelPlace {
   bool is_first, has_next;
 };
 
-// One product, with its bias, as y stores it.
+// One product, with its epilogue, as y stores it.
 template <class Prefetch, class Multiply>
 void run_panel(const KernelArgs& args, const BlockWork& work, const PanelShape& shape, const PanelPlace& at,
                Prefetch prefetch, Multiply multiply) {
   const std::int64_t n = work.n, row = at.row, first = at.tile * work.tile_m, column = at.panel * shape.rows,
                      rows = std::min<std::int64_t>(work.tile_m, work.m - first),
                      width = std::min(shape.rows, n - column);
-  const hal::DType dtype = work.float_type();
   const bool whole = width == shape.rows;
   const auto [scratch, sums, tail] = thread_scratch(
       {shape.scratch, rows * shape.rows, whole ? 0 : ceil_div(shape.rows * row, std::int64_t{4})});
@@ -73,21 +72,15 @@ void run_panel(const KernelArgs& args, const BlockWork& work, const PanelShape& 
     panel = copy;
   }
   multiply(PanelProduct{work.block_format().id, work.k, panel, row, ahead, first, rows, scratch, sums});
-  const float* bias = work.has_bias ? args.at<const float>(2) + column : nullptr;
-  for (std::int64_t i = 0; i < rows; ++i) {
-    float* from = sums + i * shape.rows;
-    if (bias != nullptr)
-      for (std::int64_t j = 0; j < width; ++j) from[j] += bias[j];
-    const std::int64_t to = (first + i) * n + column;
-    if (dtype == hal::DType::f32)
-      std::copy_n(from, width, args.at(3) + to);
-    else
-      narrow(from, width, dtype, args.at<std::byte>(3) + to * static_cast<std::int64_t>(hal::size_of(dtype)));
-  }
+  const std::int64_t to = (first * n + column) * static_cast<std::int64_t>(hal::size_of(work.float_type()));
+  apply_epilogue({.bias = work.has_bias ? args.at<const float>(2) + column : nullptr,
+                  .residual = work.has_residual ? args.at<const std::byte>(3) + to : nullptr,
+                  .dtype = work.float_type()},
+                 rows, width, sums, shape.rows, args.at<std::byte>(4) + to, n);
 }
 
-// Items [begin, end) of tiles of tile_m rows x runs of panels, the runs fastest. Bindings: any, w, bias or any, y. multiply(product)
-// writes the sums; prefetch(from, bytes) asks for cache lines.
+// Items [begin, end) of tiles of tile_m rows x runs of panels, the runs fastest. Bindings: any, w, bias or any, residual or any, y.
+// multiply(product) writes the sums; prefetch(from, bytes) asks for cache lines.
 template <class Prefetch, class Multiply>
 void run_panels(const KernelArgs& args, const BlockWork& work, const PanelShape& shape, std::uint32_t begin,
                 std::uint32_t end, Prefetch prefetch, Multiply multiply) {

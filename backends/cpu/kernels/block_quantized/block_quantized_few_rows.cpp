@@ -7,6 +7,7 @@
 
 #include "backends/cpu/kernels/block_quantized/block_panels.h"
 #include "backends/cpu/kernels/block_quantized/block_quantized_few_rows.h"
+#include "backends/cpu/kernels/cast.h"
 
 #undef HWY_TARGET_INCLUDE
 #define HWY_TARGET_INCLUDE "backends/cpu/kernels/block_quantized/block_quantized_few_rows.cpp"

@@ -67,6 +67,7 @@ Constants panel_constants(const EncodeArgs& args) {
   work.tile_m = static_cast<std::int32_t>(args.choice.params.at("tile_m"));
   work.panels = static_cast<std::int32_t>(args.choice.params.at("panels"));
   work.has_bias = d.bias >= 0;
+  work.has_residual = d.residual >= 0;
   work.format = static_cast<std::uint32_t>(d.format->id);
   work.dtype = static_cast<std::uint32_t>(args.call.inputs[0].dtype);
   Constants constants;
@@ -81,10 +82,12 @@ void encode_panels(const EncodeArgs& args, std::string kernel, const hal::Bindin
   if (d.m <= kMaxStreamedRows) kernel += "_streamed";
   const auto& p = args.choice.params;
   const std::int64_t panels = ceil_div(d.n, panel_rows);
-  record(
-      args, kernel.c_str(), ceil_div(d.m, p.at("tile_m")) * ceil_div(panels, p.at("panels")),
-      {reads(x), reads(args.inputs[1]), reads(args.inputs[d.bias >= 0 ? 2u : 1u]), writes(args.outputs[0])},
-      panel_constants(args));
+  const auto given = [&](int index) {
+    return reads(args.inputs[index < 0 ? 1 : static_cast<std::size_t>(index)]);
+  };
+  record(args, kernel.c_str(), ceil_div(d.m, p.at("tile_m")) * ceil_div(panels, p.at("panels")),
+         {reads(x), reads(args.inputs[1]), given(d.bias), given(d.residual), writes(args.outputs[0])},
+         panel_constants(args));
 }
 
 void encode_int8(const EncodeArgs& args) {
@@ -105,6 +108,7 @@ MatmulWork work_of(const CallView& call) {
   work.k = static_cast<std::int32_t>(d.k);
   work.trans_b = 1;
   work.has_bias = d.bias >= 0;
+  work.has_residual = d.residual >= 0;
   work.dtype = call.inputs[0].dtype;
   work.result = call.outputs[0].dtype;
   work.block_format = static_cast<std::uint8_t>(1 + static_cast<int>(d.format->id));

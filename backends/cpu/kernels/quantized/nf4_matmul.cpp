@@ -26,6 +26,7 @@ MatmulWork work_of(const kernels::CallView& call) {
   work.k = static_cast<std::int32_t>(d.k);
   work.trans_b = d.trans_b;
   work.has_bias = d.bias >= 0;
+  work.has_residual = d.residual >= 0;
   work.dtype = call.inputs[0].dtype;
   work.result = call.outputs[0].dtype;
   work.nf4 = d.steps >= 0 ? 2 : 1;
@@ -58,9 +59,9 @@ kernels::Fit fit_few_rows(const kernels::CallView& call, const hal::DeviceInfo& 
 void encode_as(const kernels::EncodeArgs& args, const char* kernel) {
   MatmulWork work = work_of(args.call);
   set_tiles(args.choice, work);
-  // x, codes, the bias if any, scales, their steps if any
+  // x, codes, the bias if any, the residual if any, scales, their steps if any
   std::vector<hal::Binding> inputs(args.inputs.begin(), args.inputs.end());
-  if (work.has_bias) std::rotate(inputs.begin() + 2, inputs.end() - 1, inputs.end());
+  std::rotate(inputs.begin() + 2, inputs.begin() + 2 + work.nf4, inputs.end());
   record({args.call, args.choice, args.device, args.commands, inputs, args.outputs, {}, args.label}, kernel,
          {static_cast<std::uint32_t>(work.tiles_m()), static_cast<std::uint32_t>(work.tiles_n()), 1},
          to_words(work));

@@ -96,21 +96,25 @@ void Row(const Nf4Weights& w, std::int64_t k, const float* x, std::int64_t x_row
 // Rows [begin, end) of the weights times M rows of x.
 template <int M>
 void Rows(const Nf4Weights& w, std::int64_t begin, std::int64_t end, const MatmulWork& work, const float* x,
-          const float* bias, float* y) {
+          const float* bias, const float* residual, float* y) {
   for (std::int64_t row = begin; row < end; ++row) {
     Sums sums;
     Row<M>(w.from(row, 0), work.k, x, work.k, sums);
-    for (std::int64_t i = 0; i < M; ++i) y[i * work.n + row] = sums[i] + (bias ? bias[row] : 0.0f);
+    for (std::int64_t i = 0; i < M; ++i) {
+      const std::int64_t at = i * work.n + row;
+      y[at] = sums[i] + (bias ? bias[row] : 0.0f) + (residual ? residual[at] : 0.0f);
+    }
   }
 }
 
 void FewRows(const Nf4Weights& w, std::int64_t begin, std::int64_t end, const MatmulWork& work,
-             const float* x, const float* bias, float* y) {
+             const float* x, const float* bias, const float* residual, float* y) {
   constexpr decltype(&Rows<1>) kRows[] = {Rows<1>, Rows<2>, Rows<3>, Rows<4>,
                                           Rows<5>, Rows<6>, Rows<7>, Rows<8>};
   constexpr std::int64_t kMaxRows = 8;
   for (std::int64_t i = 0; i < work.m; i += kMaxRows)
-    kRows[std::min(kMaxRows, work.m - i) - 1](w, begin, end, work, x + i * work.k, bias, y + i * work.n);
+    kRows[std::min(kMaxRows, work.m - i) - 1](w, begin, end, work, x + i * work.k, bias,
+                                              residual ? residual + i * work.n : nullptr, y + i * work.n);
 }
 
 }  // namespace
@@ -131,7 +135,7 @@ void run_nf4_matmul_few_rows(const KernelArgs& args, std::uint32_t begin, std::u
       nf4_weights(reinterpret_cast<const std::uint8_t*>(o.b), o.scales, o.steps, work.k, work.block);
   HWY_DYNAMIC_DISPATCH(FewRows)
   (weights, std::int64_t{begin} * work.tile_n,
-   std::min<std::int64_t>(work.n, std::int64_t{end} * work.tile_n), work, o.a, o.bias, o.c);
+   std::min<std::int64_t>(work.n, std::int64_t{end} * work.tile_n), work, o.a, o.bias, o.residual, o.c);
 }
 
 }  // namespace meshloom::backends::cpu

@@ -26,7 +26,7 @@ kernels::MatmulDims matmul_of(const BlockQuantizedDims& d) {
           .trans_a = false,
           .trans_b = true,
           .bias = d.bias,
-          .residual = -1,
+          .residual = d.residual,
           .activation = kernels::Activation::none};
 }
 
@@ -112,9 +112,11 @@ Fit fit_few_rows(const CallView& call, const hal::DeviceInfo& target) {
 void encode_few_rows(const EncodeArgs& args) {
   const BlockQuantizedDims d = kernels::block_quantized_dims(args.call);
   const hal::Binding weights = reads(whole_words(args.inputs[1]));
-  std::vector<hal::Binding> bindings{
-      reads(args.inputs[0]), weights,
-      d.bias >= 0 ? reads(args.inputs[static_cast<std::size_t>(d.bias)]) : weights, writes(args.outputs[0])};
+  const auto given = [&](int index) {
+    return index < 0 ? weights : reads(args.inputs[static_cast<std::size_t>(index)]);
+  };
+  std::vector<hal::Binding> bindings{reads(args.inputs[0]), weights, given(d.bias), given(d.residual),
+                                     writes(args.outputs[0])};
   if (d.int8) {
     const Rounded at = rounded_of(d);
     const std::int64_t runs = d.m * d.k / kernels::kActivationBlock;
@@ -137,7 +139,8 @@ void encode_few_rows(const EncodeArgs& args) {
                 .width = static_cast<std::uint32_t>(kWidth),
                 .groups = matmul_groups({ceil_div(d.n, kColumns), 1, 1}),
                 .bindings = bindings,
-                .constants = {hal::word(d.n), hal::word(d.k), hal::word(std::int64_t{d.bias >= 0})}});
+                .constants = {hal::word(d.n), hal::word(d.k),
+                              hal::word(std::int64_t{(d.bias >= 0 ? 1 : 0) + (d.residual >= 0 ? 2 : 0)})}});
 }
 
 // --- values and rows ---------------------------------------------------------------------------------------

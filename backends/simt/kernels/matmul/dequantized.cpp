@@ -28,6 +28,10 @@ struct Product {
       inputs.push_back(call.inputs[static_cast<std::size_t>(d.bias)]);
       attrs.set("bias", true);
     }
+    if (d.residual >= 0) {
+      inputs.push_back(call.inputs[static_cast<std::size_t>(d.residual)]);
+      attrs.set("residual", true);
+    }
   }
   CallView view() const { return {"matmul", inputs, outputs, attrs}; }
   std::int64_t weight_bytes() const { return aligned(inputs[1].bytes()); }
@@ -76,7 +80,8 @@ void encode_dequantized(const QuantizedWeights& weights, const Variant& matmul, 
   weights.dequantize(args, dtype, writes(w));
   args.commands.barrier();
   std::vector<hal::Binding> inputs{args.inputs[0], reads(w)};
-  if (d.bias >= 0) inputs.push_back(args.inputs[static_cast<std::size_t>(d.bias)]);
+  for (const int index : {d.bias, d.residual})
+    if (index >= 0) inputs.push_back(args.inputs[static_cast<std::size_t>(index)]);
   const std::int64_t rest = args.workspace.bytes - product.weight_bytes();
   matmul.encode({product.view(), args.choice, args.device, args.commands, inputs, args.outputs,
                  rest > 0 ? slice(args.workspace, product.weight_bytes(), rest) : hal::Binding{},

@@ -9,7 +9,7 @@
 
 namespace meshloom::backends::simt {
 
-// An op y = x W (+ bias) with quantized W, whose call has x (M, K) first.
+// An op y = x W (+ bias) (+ residual) with quantized W, whose call has x (M, K) first.
 struct QuantizedWeights {
   kernels::MatmulDims (*dims)(const kernels::CallView& call);
   // The reason why W cannot be dequantized as whole words of 16-bit floats, or "".

@@ -23,7 +23,7 @@ kernels::MatmulDims matmul_of(const Nf4MatmulDims& d) {
           .trans_a = false,
           .trans_b = d.trans_b,
           .bias = d.bias,
-          .residual = -1,
+          .residual = d.residual,
           .activation = kernels::Activation::none};
 }
 
