@@ -154,8 +154,9 @@ TEST_P(SplitK, FourBitWeightsToo) {
               {{DType::f32, {kM, kRows}},
                {DType::u8, {rows, kernels::nf4::row_bytes(columns)}},
                {DType::f32, {rows, kernels::nf4::blocks(columns, kernels::nf4::kBlock)}},
-               {DType::f32, {kColumns}}},
-              {{"columns", columns}, {"block", kernels::nf4::kBlock}, {"bias", true}},
+               {DType::f32, {kColumns}},
+               {DType::f32, {kM, kColumns}}},
+              {{"columns", columns}, {"block", kernels::nf4::kBlock}, {"bias", true}, {"residual", true}},
               false};
     if (trans_b) test.attrs.set("trans_b", true);
     const Fit chosen =
