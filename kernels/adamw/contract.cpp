@@ -24,14 +24,9 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   rules.shape(kControl, {4});
   require_attributes(rules);
   std::vector<TensorType> outputs{rules[kP], rules[kM], rules[kV]};
-  if (!attrs.has("dtype")) return outputs;
-  const DType dtype = rules.result_dtype();
-  rules.require(hal::is_low_precision(dtype), "dtype must be f16 or bf16", rules.text("dtype"));
-  outputs.push_back({dtype, rules[kP].shape});
+  add_copy(rules, attrs, outputs);
   return outputs;
 }
-
-bool has_copy(const CallView& call) { return call.attrs.has("dtype"); }
 
 double flops(const CallView& call) { return 18.0 * static_cast<double>(call.inputs[kP].elements()); }
 
@@ -43,7 +38,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
     std::memmove(outputs[0].data, inputs[kP].data, bytes);
     std::memmove(outputs[1].data, inputs[kM].data, bytes);
     std::memmove(outputs[2].data, inputs[kV].data, bytes);
-    if (has_copy(call)) std::memcpy(outputs[kCopy].data, outputs[0].data, bytes);
+    reference_copy(call, outputs);
     return;
   }
   const double b1 = call.attrs.number("beta1"), b2 = call.attrs.number("beta2");
@@ -59,8 +54,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
     outputs[1].as<float>()[i] = static_cast<float>(m);
     outputs[2].as<float>()[i] = static_cast<float>(v);
   }
-  // Rounding is what run_reference() does around it.
-  if (has_copy(call)) std::memcpy(outputs[kCopy].data, outputs[0].data, bytes);
+  reference_copy(call, outputs);
 }
 
 std::string partition(const CallView& call) {
@@ -74,14 +68,10 @@ Tolerance tolerance(const CallView&) {
   return {16 * eps, 8 * eps, 0.01};  // a lone parameter may be a small difference of larger numbers
 }
 
-// The copy is the p' of the same kernel to the bit.
 Comparison judge(const CallView& call, std::span<const ConstTensorView>,
                  std::span<const ConstTensorView> want, std::span<const ConstTensorView> got, int output) {
   const auto o = static_cast<std::size_t>(output);
-  if (output != kCopy) return compare(want[o], got[o], tolerance(call));
-  HostTensor rounded(got[o].type);
-  narrow(widened(got[0]), {rounded.type, rounded.data.data()});
-  return compare({rounded.type, rounded.data.data()}, got[o], {});
+  return output == kCopy ? judge_copy(got) : compare(want[o], got[o], tolerance(call));
 }
 
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{kP, 0}, {kM, 1}, {kV, 2}}; }
@@ -111,11 +101,6 @@ Case make(std::string name, Shape shape, double decay, double beta2 = 0.95, bool
           {p, p, p, p, {DType::f32, {4}}},
           {{"beta1", 0.9}, {"beta2", beta2}, {"eps", 1e-8}, {"weight_decay", decay}},
           slow};
-}
-Case with_copy(Case made, DType dtype) {
-  made.attrs.set("dtype", std::string(hal::to_string(dtype)));
-  made.name += "-" + made.attrs.text("dtype");
-  return made;
 }
 std::vector<Case> cases() {
   return {make("one", {1}, 0.1),
@@ -158,6 +143,33 @@ void adamw_parts::require_attributes(const Rules& rules) {
   rules.require(rules.number("eps") > 0, "eps must be positive", std::to_string(rules.number("eps")));
   rules.require(rules.number("weight_decay") >= 0, "weight_decay must not be negative",
                 std::to_string(rules.number("weight_decay")));
+}
+
+bool adamw_parts::has_copy(const CallView& call) { return call.attrs.has("dtype"); }
+
+void adamw_parts::add_copy(const Rules& rules, const Attrs& attrs, std::vector<TensorType>& outputs) {
+  if (!attrs.has("dtype")) return;
+  const DType dtype = rules.result_dtype();
+  rules.require(hal::is_low_precision(dtype), "dtype must be f16 or bf16", rules.text("dtype"));
+  outputs.push_back({dtype, rules[kP].shape});
+}
+
+// Rounding is what run_reference() does around it.
+void adamw_parts::reference_copy(const CallView& call, std::span<const TensorView> outputs) {
+  if (has_copy(call))
+    std::memcpy(outputs[kCopy].data, outputs[0].data, static_cast<std::size_t>(call.inputs[kP].bytes()));
+}
+
+Comparison adamw_parts::judge_copy(std::span<const ConstTensorView> got) {
+  HostTensor rounded(got[kCopy].type);
+  narrow(widened(got[0]), {rounded.type, rounded.data.data()});
+  return compare({rounded.type, rounded.data.data()}, got[kCopy], {});
+}
+
+Case adamw_parts::with_copy(Case made, DType dtype) {
+  made.attrs.set("dtype", std::string(hal::to_string(dtype)));
+  made.name += "-" + made.attrs.text("dtype");
+  return made;
 }
 
 AdamWResult adamw(Tensor p, Tensor g, Tensor m, Tensor v, Tensor control, const AdamWOptions& options) {

@@ -25,7 +25,8 @@ double moment_magnitude(int code);
 int moment_code(double y);
 
 // op "adamw_8bit"
-// inputs: p, g (f32, one shape), m, v (moment_type), control (4) f32 as of "adamw".   attrs: as of "adamw".
+// inputs: p, g (f32, one shape), m, v (moment_type), control (4) f32 as of "adamw".   attrs: as of "adamw"; with `dtype` there is
+//   the same copy of p', the fourth output.
 // outputs: p', m', v'; each may share storage with p, m, v. Where apply = 0 they are copies, whatever g holds. Else the moments
 // are decoded, p', m', v' computed as by "adamw", and the moments coded again:
 //   m: scale s = max |m'| of the block; code = moment_code(|m'| / (10 s)) <= 127, plus 128 where m' is negative and the code not 0

@@ -59,17 +59,28 @@ void make_input(const CallView& call, int index, std::uint64_t seed, const Tenso
 }
 
 std::vector<Case> cases() {
-  return {make("one", {1}, 0.1),         make("vector", {131}, 0),
-          make("block", {256}, 0.1),     make("matrix", {37, 29}, 0.1),
-          make("cube", {3, 5, 17}, 0.1), make("slow-decay", {257}, 0.01, 0.999),
-          make("page", {64, 64}, 0.1),   make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true)};
+  return {make("one", {1}, 0.1),
+          make("vector", {131}, 0),
+          make("block", {256}, 0.1),
+          make("matrix", {37, 29}, 0.1),
+          make("cube", {3, 5, 17}, 0.1),
+          make("slow-decay", {257}, 0.01, 0.999),
+          make("page", {64, 64}, 0.1),
+          with_copy(make("one", {1}, 0.1), DType::bf16),
+          with_copy(make("vector", {131}, 0), DType::f16),
+          with_copy(make("block", {256}, 0.1), DType::bf16),
+          with_copy(make("matrix", {37, 30}, 0.1), DType::f16),
+          with_copy(make("cube", {3, 5, 37}, 0), DType::bf16),
+          make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true),
+          with_copy(make("smollm2-ffn", {576, 1536}, 0.1, 0.95, true), DType::bf16)};
 }
 
 Case random_case(const CaseSeed& seed) {
   Rng rng(seed);
   Shape shape{rng.extent(3000)};
   if (rng.flip()) shape = {rng.extent(90), rng.extent(90)};
-  return make("random", shape, rng.flip() ? 0 : 0.1, rng.flip() ? 0.95 : 0.999);
+  const Case plain = make("random", shape, rng.flip() ? 0 : 0.1, rng.flip() ? 0.95 : 0.999);
+  return rng.flip() ? plain : with_copy(plain, rng.flip() ? DType::bf16 : DType::f16);
 }
 
 }  // namespace meshloom::kernels::adamw_8bit_parts

@@ -11,7 +11,7 @@ using namespace adamw_8bit_parts;
 std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs& attrs) {
   Rules rules("adamw_8bit", inputs, attrs);
   rules.inputs({"p", "g", "m", "v", "control"});
-  rules.attributes({"beta1", "beta2", "eps", "weight_decay"});
+  rules.attributes({"beta1", "beta2", "eps", "weight_decay"}, {"dtype"});
   for (const int i : {kP, kG, kControl}) rules.dtype(i, DType::f32);
   rules.shape(kG, rules[kP].shape);
   rules.shape(kControl, {4});
@@ -20,7 +20,9 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
     rules.shape(i, moment_type(rules[kP]).shape);
   }
   require_attributes(rules);
-  return {rules[kP], rules[kM], rules[kV]};
+  std::vector<TensorType> outputs{rules[kP], rules[kM], rules[kV]};
+  add_copy(rules, attrs, outputs);
+  return outputs;
 }
 
 // Those of AdamW, and eight lines for each of two codes and two magnitudes.
@@ -29,7 +31,7 @@ double flops(const CallView& call) { return 90.0 * static_cast<double>(call.inpu
 // A block is whole on one shard.
 std::string partition(const CallView& call) {
   const std::string p(static_cast<std::size_t>(call.inputs[kP].rank()), '.');
-  return p + "," + p + ",..,..,.->" + p + ",..,..";
+  return p + "," + p + ",..,..,.->" + p + ",..,.." + (has_copy(call) ? "," + p : "");
 }
 
 std::vector<std::pair<int, int>> in_place(const CallView&) { return {{kP, 0}, {kM, 1}, {kV, 2}}; }

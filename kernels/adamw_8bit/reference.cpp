@@ -114,18 +114,21 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
     for (const auto& [input, output] : {std::pair{kP, 0u}, {kM, 1u}, {kV, 2u}})
       std::memmove(outputs[output].data, inputs[input].data,
                    static_cast<std::size_t>(call.inputs[static_cast<std::size_t>(input)].bytes()));
+    reference_copy(call, outputs);
     return;
   }
   const Step step = step_of(call, inputs);
   for (std::size_t i = 0; i < step.p.size(); ++i) outputs[0].as<float>()[i] = static_cast<float>(step.p[i]);
   quantize(step.m, true, outputs[1].data);
   quantize(step.root, false, outputs[2].data);
+  reference_copy(call, outputs);
 }
 
 // A code is right when no other is nearer to the exact moment by more than f32 arithmetic loses.
 Comparison judge(const CallView& call, std::span<const ConstTensorView> inputs,
                  std::span<const ConstTensorView> want, std::span<const ConstTensorView> got, int output) {
   const auto o = static_cast<std::size_t>(output);
+  if (output == kCopy) return judge_copy(got);
   if (output == 0) return compare(want[o], got[o], tolerance(call));
   if (std::memcmp(want[o].data, got[o].data, static_cast<std::size_t>(want[o].type.bytes())) == 0) return {};
   if (inputs[kControl].as<float>()[kApply] == 0) return compare(want[o], got[o], {});

@@ -119,15 +119,7 @@ void run_with_copy(const KernelArgs& args, std::uint32_t begin, std::uint32_t en
 }
 
 void encode(const kernels::EncodeArgs& args) {
-  const std::int64_t n = args.call.inputs[0].elements(), items = hal::ceil_div(n, kBlock);
-  std::vector<hal::Binding> bindings;
-  for (const hal::Binding& binding : args.inputs) bindings.push_back(reads(binding));
-  for (const hal::Binding& binding : args.outputs) bindings.push_back(writes(binding));
-  const bool has_copy = args.call.attrs.has("dtype");
-  Constants constants = adamw_constants(n, args.call.attrs);
-  if (has_copy) constants.dtype(args.call.outputs[3].dtype);
-  record_dispatch(args, has_copy ? "adamw_with_copy" : "adamw", grid(items, 1, 1), bindings,
-                  constants.words());
+  record_adamw(args, "adamw", hal::ceil_div(args.call.inputs[0].elements(), kBlock));
 }
 
 }  // namespace

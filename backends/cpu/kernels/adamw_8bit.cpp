@@ -6,6 +6,7 @@
 #include <cstring>
 
 #include "backends/cpu/kernels/adamw_step.h"
+#include "backends/cpu/kernels/cast.h"
 #include "backends/cpu/kernels/encode.h"
 #include "backends/cpu/kernels/ops.h"
 #include "hal/math.h"
@@ -146,12 +147,17 @@ namespace {
 
 constexpr std::int64_t kBlocks = 16;  // per work item
 
-// Bindings p, g, m, v, control, p', m', v'; an item is some blocks.
-void run_adamw_8bit(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+// Bindings p, g, m, v, control, p', m', v' and, where a dtype follows the constants, the copy; an item is some blocks.
+void run_adamw_8bit(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, bool has_copy) {
   ConstantReader constants(args);
   const std::int64_t n = constants.integer();
   const float* control = args.at(4);
   const AdamWStep step = adamw_step(control, constants);
+  const hal::DType dtype = has_copy ? constants.dtype() : hal::DType::f32;
+  // Of a block that has just been written.
+  const auto put_copy = [&](std::int64_t at, std::int64_t count) {
+    if (has_copy) narrow(args.at(5) + at, count, dtype, args.at<std::uint16_t>(8) + at);
+  };
   const auto update_block = HWY_DYNAMIC_DISPATCH(AdamW8bit);
   const auto* m = reinterpret_cast<const std::uint8_t*>(args.at(2));
   const auto* v = reinterpret_cast<const std::uint8_t*>(args.at(3));
@@ -169,12 +175,21 @@ void run_adamw_8bit(const KernelArgs& args, std::uint32_t begin, std::uint32_t e
       copy(args.at(0) + at, args.at(5) + at, count * static_cast<std::int64_t>(sizeof(float)));
       copy(m + codes, m_out + codes, kernels::kMomentBlockBytes);
       copy(v + codes, v_out + codes, kernels::kMomentBlockBytes);
+      put_copy(at, count);
       continue;
     }
     update_block({args.at(0) + at, args.at(1) + at, m + codes, v + codes, args.at(5) + at, m_out + codes,
                   v_out + codes},
                  count, step);
+    put_copy(at, count);
   }
+}
+
+void run_plain(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  run_adamw_8bit(args, begin, end, false);
+}
+void run_with_copy(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, int) {
+  run_adamw_8bit(args, begin, end, true);
 }
 
 // The moments are u8.
@@ -186,17 +201,14 @@ kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
 
 void encode(const kernels::EncodeArgs& args) {
   const std::int64_t n = args.call.inputs[0].elements();
-  record(args, "adamw_8bit", hal::ceil_div(n, kBlocks * kernels::kMomentBlock),
-         {reads(args.inputs[0]), reads(args.inputs[1]), reads(args.inputs[2]), reads(args.inputs[3]),
-          reads(args.inputs[4]), writes(args.outputs[0]), writes(args.outputs[1]), writes(args.outputs[2])},
-         adamw_constants(n, args.call.attrs));
+  record_adamw(args, "adamw_8bit", hal::ceil_div(n, kBlocks * kernels::kMomentBlock));
 }
 
 }  // namespace
 
 Ops adamw_8bit_ops() {
-  return {{{"adamw_8bit", run_adamw_8bit}},
-          {{"adamw_8bit", {simd_variant("one pass, a block at a time in cache", fit, encode)}}}};
+  return {{{"adamw_8bit", run_plain}, {"adamw_8bit_with_copy", run_with_copy}},
+          {{"adamw_8bit", {low_precision_variant("one pass, a block at a time in cache", fit, encode)}}}};
 }
 
 }  // namespace meshloom::backends::cpu

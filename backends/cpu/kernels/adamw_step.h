@@ -3,6 +3,8 @@
 
 #include <cmath>
 #include <cstdint>
+#include <string>
+#include <vector>
 
 #include "backends/cpu/kernels/encode.h"
 
@@ -32,6 +34,19 @@ inline Constants adamw_constants(std::int64_t n, const kernels::Attrs& attrs) {
       .real(attrs.number("beta2"))
       .real(attrs.number("eps"))
       .real(attrs.number("weight_decay"));
+}
+
+// Records the kernel of this name, or with a copy of the parameter the one with "_with_copy" behind it. Bindings: the inputs, the
+// outputs. The dtype of a copy follows the constants.
+inline void record_adamw(const kernels::EncodeArgs& args, const std::string& kernel, std::int64_t items) {
+  std::vector<hal::Binding> bindings;
+  for (const hal::Binding& binding : args.inputs) bindings.push_back(reads(binding));
+  for (const hal::Binding& binding : args.outputs) bindings.push_back(writes(binding));
+  const bool has_copy = args.call.attrs.has("dtype");
+  Constants constants = adamw_constants(args.call.inputs[0].elements(), args.call.attrs);
+  if (has_copy) constants.dtype(args.call.outputs[3].dtype);
+  record_dispatch(args, has_copy ? kernel + "_with_copy" : kernel, grid(items, 1, 1), bindings,
+                  constants.words());
 }
 
 inline AdamWStep adamw_step(const float* control, ConstantReader& constants) {

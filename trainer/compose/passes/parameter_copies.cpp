@@ -21,12 +21,14 @@ bool casts_to(const Program& program, const Call& call, DType dtype) {
   return call.op == "cast" && program.value(call.outputs[0]).type.dtype == dtype;
 }
 
-// Whether the donation is of a parameter to the p' that adamw makes of this very parameter.
+bool updates(const Call& call) { return call.op == "adamw" || call.op == "adamw_8bit"; }
+
+// Whether the donation is of a parameter to the p' that AdamW makes of this very parameter.
 bool is_update(const Program& program, const Graph& graph, const kernels::Donation& donation) {
   const int definition = graph.definition_of(donation.output);
   if (definition < 0) return false;
   const Call& call = program.calls[at(definition)];
-  return call.op == "adamw" && call.inputs[0] == donation.input && call.outputs[0] == donation.output;
+  return updates(call) && call.inputs[0] == donation.input && call.outputs[0] == donation.output;
 }
 
 }  // namespace
@@ -83,7 +85,7 @@ void keep_copies(Program& program, const std::set<std::string>& parameters, DTyp
     if (!is_copied(donation.input)) continue;
     const ValueId copy = copy_of(donation.input);
     for (Call& call : program.calls) {
-      if (call.op != "adamw" || call.outputs[0] != donation.output) continue;
+      if (!updates(call) || call.outputs[0] != donation.output) continue;
       const ValueId next = add(donation.input, program.value(copy).name);
       call.attrs.set("dtype", std::string(hal::to_string(dtype)));
       call.outputs.push_back(next);

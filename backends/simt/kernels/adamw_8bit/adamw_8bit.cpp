@@ -1,7 +1,10 @@
 // AdamW on eight-bit moments: one pass over the parameter, a workgroup per block.
 #include "kernels/adamw_8bit/adamw_8bit.h"
 
+#include <utility>
+
 #include "backends/simt/host/launch.h"
+#include "backends/simt/host/packs.h"
 #include "backends/simt/kernels/adamw/adamw.h"
 
 namespace meshloom::backends::simt {
@@ -26,22 +29,26 @@ Fit fit(const CallView& call, const hal::DeviceInfo& target) {
   return reason.empty() ? Fit::yes() : Fit::no(reason);
 }
 
-void encode(const EncodeArgs& args) {
+void update_as(const EncodeArgs& args, const hal::Define& copy, std::vector<hal::Binding> bindings) {
   const std::int64_t count = args.call.inputs[0].elements(), width = width_of(args.device.info());
-  Launch command{.kernel = "adamw_8bit",
-                 .defines = {{"QUADS", std::to_string(kQuads / width)}},
-                 .width = static_cast<std::uint32_t>(width),
-                 .groups = grid(hal::ceil_div(count, kernels::kMomentBlock), 1),
-                 .constants = adamw_constants(count, args.call.attrs)};
-  for (const hal::Binding& binding : args.inputs) command.bindings.push_back(reads(binding));
-  for (const hal::Binding& binding : args.outputs) command.bindings.push_back(writes(binding));
-  launch(args, command);
+  launch(args, {.kernel = "adamw_8bit",
+                .defines = {{"QUADS", std::to_string(kQuads / width)}, copy},
+                .width = static_cast<std::uint32_t>(width),
+                .groups = grid(hal::ceil_div(count, kernels::kMomentBlock), 1),
+                .bindings = std::move(bindings),
+                .constants = adamw_constants(count, args.call.attrs)});
 }
+void update(const EncodeArgs& args) { update_as(args, define("COPY", 0), plain_update_bindings(args)); }
+void update_with_copy(const EncodeArgs& args) {
+  update_as(args, dtype_define("COPY", args.call.outputs[3]), fused_update_bindings(args));
+}
+
+void encode(const EncodeArgs& args) { record_update(args, update, update_with_copy); }
 
 }  // namespace
 
 std::vector<kernels::OpVariants> adamw_8bit_ops() {
-  return {{"adamw_8bit", {simt_variant("one pass, in place, a workgroup per block", fit, encode)}}};
+  return {{"adamw_8bit", {simt_variant("one pass, in place, a workgroup per block", fit, encode, true)}}};
 }
 
 }  // namespace meshloom::backends::simt
