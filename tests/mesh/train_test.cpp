@@ -188,6 +188,26 @@ TEST_F(TrainOverRanks, CheckpointsOfDividedSequencesGoOnOnOtherMeshes) {
   expect_equal("other", "whole");
 }
 
+// A rank's tokens lie apart among those of all rows, one run of each, and what is dropped depends on where they lie.
+TEST_F(TrainOverRanks, DropoutOverSequencesGivesTheLossesOfOneRank) {
+  const std::vector<std::string> recipes{
+      "--modify 'Wrap{where=\"**.{attention,feed_forward}\" with=Dropout{rate=0.2} slot=base}'",
+      "--modify 'Wrap{where=\"**.{attention,feed_forward}\" with=StochasticDepth{rate=0.3} slot=base}'",
+      "--modify 'Adapt{with=Lora{rank=4 dropout=0.2}}'",
+  };
+  for (std::size_t i = 0; i < recipes.size(); ++i) {
+    SCOPED_TRACE(recipes[i]);
+    const std::string one = "one" + std::to_string(i);
+    ASSERT_EQ(train(one, "--steps 4 " + recipes[i]).code, 0);
+    for (const std::string mesh : {"seq=2", "data=2,seq=2", "seq=2 --set mesh.sequence_order=zigzag"}) {
+      const std::string over = "over" + std::to_string(i) + (mesh.size() > 12 ? "zigzag" : mesh);
+      const Result result = train(over, "--steps 4 --mesh " + mesh + " " + recipes[i]);
+      ASSERT_EQ(result.code, 0) << result.said;
+      expect_equal(over, one);
+    }
+  }
+}
+
 TEST_F(TrainOverRanks, SequencesInZigzagResumeToTheSameBits) {
   const std::string mesh = "--mesh data=2,seq=2 --set mesh.sequence_order=zigzag ";
   ASSERT_EQ(train("one", "--steps 4").code, 0);

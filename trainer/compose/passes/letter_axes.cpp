@@ -23,10 +23,11 @@ class Divisibility {
     for (auto [letter, of_letter] : std::map(axes.all())) {
       const std::vector<std::int64_t> inputs = sizes_of(letter, rule_.inputs, types_.inputs),
                                       outputs = sizes_of(letter, rule_.outputs, types_.outputs);
-      while (!of_letter.empty() && !(divides_all(of_letter, inputs, outputs) &&
-                                     in_units(letter, of_letter, axes.blocks_of(letter), inputs) &&
-                                     may_cut(letter, of_letter) && knows_places(letter, of_letter) &&
-                                     divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
+      while (!of_letter.empty() &&
+             !(divides_all(of_letter, inputs, outputs) &&
+               in_units(letter, of_letter, axes.blocks_of(letter), inputs) && may_cut(letter, of_letter) &&
+               knows_places(letter, of_letter, axes.blocks_of(letter)) &&
+               divides_blocks(of_letter, axes.blocks_of(letter), inputs, outputs)))
         of_letter = of_letter - of_letter.list().back();
       axes.set(letter, of_letter);
     }
@@ -34,11 +35,12 @@ class Divisibility {
 
  private:
   // Whether what an op computes by places of the whole dimension, which are those of an upper-case letter and the rows of a table,
-  // can do with two runs.
-  bool knows_places(char letter, AxisSet axes) const {
+  // can do with the runs that a rank has: one of each of several blocks, or two in zigzag.
+  bool knows_places(char letter, AxisSet axes, std::int64_t blocks) const {
     const bool rows_of_table = letter == 'v' && (call_.op == "embedding" || call_.op == "embedding_grad");
-    if (!mesh_.zigzag(axes) || (std::isupper(static_cast<unsigned char>(letter)) == 0 && !rows_of_table))
-      return true;
+    if (std::isupper(static_cast<unsigned char>(letter)) == 0 && !rows_of_table) return true;
+    if (axes.has(AxisName::seq) && blocks > 1) return false;
+    if (!mesh_.zigzag(axes)) return true;
     return catalog_.contract(call_.op).takes_two_runs && axes == AxisSet(AxisName::seq);
   }
 
