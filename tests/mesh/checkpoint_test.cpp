@@ -262,6 +262,15 @@ TEST_F(SharedCheckpoint, RankZeroGathersWhereHostsShareNoDirectory) {
   const Outcome resumed = over("--steps 3 --mesh fsdp=2 --resume");
   EXPECT_NE(resumed.code, 0);
   EXPECT_THAT(resumed.err, HasSubstr("continues from a directory that all hosts share"));
+  // Frozen weights that are stored in 16 bits.
+  const std::string frozen =
+      "--steps 2 --mesh model=2 --set dtype=bf16 --modify "
+      "'AddParameterGroup{where=\"**.{q,k}_proj.*\" freeze=true}'";
+  for (const char* name : {"first", "second", "hf-first"}) fs::remove_all(scratch_.path(name));
+  const Outcome narrow = over(frozen);
+  ASSERT_EQ(narrow.code, 0) << narrow.err;
+  run("narrow", frozen);
+  EXPECT_TRUE(exported("first") == exported("narrow"));
 }
 
 }  // namespace

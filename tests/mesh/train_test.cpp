@@ -169,6 +169,23 @@ TEST_F(TrainOverRanks, CheckpointsOfExpertsGoOnOnOtherMeshes) {
   }
 }
 
+// A half of a weight has as many bytes in f32 as the whole has in 16 bits.
+TEST_F(TrainOverRanks, FrozenWeightsIn16BitsAreCutOverModel) {
+  const std::string recipe = "--set dtype=bf16 --modify 'Adapt{with=Lora{rank=4}}' ",
+                    resume = "--steps 6 --resume --allow-rounding ";
+  ASSERT_EQ(train("one", "--steps 6 " + recipe).code, 0);
+  for (const std::string mesh : {"model=2", "fsdp=2,model=2"}) {
+    const Result whole = train(mesh, "--steps 6 " + recipe + "--mesh " + mesh);
+    ASSERT_EQ(whole.code, 0) << whole.said;
+    expect_equal(mesh, "one", 5e-3);
+    const std::string parts = "parts-" + mesh;
+    ASSERT_EQ(train(parts, "--steps 3 " + recipe + "--mesh " + mesh).code, 0);
+    const Result alone = train(parts, resume + recipe);
+    ASSERT_EQ(alone.code, 0) << alone.said;
+    expect_equal(parts, "one", 5e-3);
+  }
+}
+
 TEST_F(TrainOverRanks, CheckpointsOfDividedSequencesGoOnOnOtherMeshes) {
   const std::string mesh = "--mesh seq=4 --set mesh.attention=ring ";
   ASSERT_EQ(train("one", "--steps 6").code, 0);

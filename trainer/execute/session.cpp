@@ -215,9 +215,8 @@ const Placement* Session::on_host(const std::string& name) const {
 
 namespace {
 
-// The bytes of a part of a value.
-std::vector<std::byte> cut(const Layout& layout, std::span<const std::byte> whole) {
-  const auto size = static_cast<std::size_t>(hal::size_of(layout.whole.dtype));
+// The bytes of a part of a value, whose elements have `size` bytes.
+std::vector<std::byte> cut(const Layout& layout, std::size_t size, std::span<const std::byte> whole) {
   std::vector<std::byte> part(static_cast<std::size_t>(layout.range.count) * size);
   for_runs(layout, [&](std::int64_t from, std::int64_t to, std::int64_t count) {
     std::memcpy(part.data() + static_cast<std::size_t>(to) * size,
@@ -234,10 +233,19 @@ void paste(const Layout& layout, std::span<const std::byte> part, std::span<std:
   });
 }
 
+// The bytes of an element in data of the whole of a divided value: f32 for one that is stored in 16-bit floats. As it is stored, the
+// whole would have the size of a half in f32.
+std::size_t size_in_whole(const kernels::TensorType& whole) {
+  return hal::is_low_precision(whole.dtype) ? sizeof(float)
+                                            : static_cast<std::size_t>(hal::size_of(whole.dtype));
+}
+
 // Whether data has the size of the whole of a value of which this rank holds less.
 bool is_whole(const Plan& plan, const std::string& name, std::size_t bytes) {
   const auto found = plan.divided.find(name);
-  return found != plan.divided.end() && static_cast<std::size_t>(found->second.whole.bytes()) == bytes &&
+  if (found == plan.divided.end()) return false;
+  const kernels::TensorType& whole = found->second.whole;
+  return static_cast<std::size_t>(whole.elements()) * size_in_whole(whole) == bytes &&
          !plan.layout(name, plan.mesh.rank()).is_whole();
 }
 
@@ -273,12 +281,18 @@ void Session::gather(const std::string& name, std::span<std::byte> whole) {
   if (!own.empty()) read(name, own);
   const std::array<std::span<std::byte>, 2> tensors{std::span<std::byte>(), parts};
   exchange(*ranks_.transport, all_ranks(*ranks_.transport), moves, tensors, kParts, ranks_.patience);
-  paste(layouts[0], own, whole);
+  const kernels::TensorType& type = plan_.whole_type(name);
+  std::vector<std::byte> stored;
+  const bool wide = hal::is_low_precision(type.dtype);
+  if (wide) stored.resize(whole.size() / 2);
+  const std::span<std::byte> into = wide ? std::span(stored) : whole;
+  paste(layouts[0], own, into);
   for (const kernels::collective::Move& move : moves)
     paste(
         layouts[static_cast<std::size_t>(move.peer)],
         std::span(parts).subspan(static_cast<std::size_t>(move.offset), static_cast<std::size_t>(move.bytes)),
-        whole);
+        into);
+  if (wide) hal::widen(type.dtype, stored, whole);
 }
 
 void Session::send(const std::string& name) {
@@ -350,7 +364,8 @@ void Session::write(const std::string& name, std::span<const std::byte> data) {
   if (is_parameter_copy(name))
     throw hal::Error("session, value '" + name + "'", "is a copy, which is written with its parameter");
   if (is_whole(plan_, name, data.size()))
-    return write(name, cut(plan_.layout(name, plan_.mesh.rank()), data));
+    return write(name,
+                 cut(plan_.layout(name, plan_.mesh.rank()), size_in_whole(plan_.whole_type(name)), data));
   std::vector<std::byte> stored;
   if (is_wide(plan_, name, data.size())) {
     stored = narrowed(plan_.persistent_types.at(name).dtype, data);
