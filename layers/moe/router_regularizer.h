@@ -42,7 +42,8 @@ class RouterRegularizer : public Module {
 };
 
 // The load balancing loss: weight x E / k x sum over e of (load_e / N) mean_n(probability_ne), which is `weight` if the
-// load is even (Shazeer et al., 2017; Fedus et al., 2022).
+// load is even (Shazeer et al., 2017; Fedus et al., 2022). It is no sum over tokens: of a step in micro-batches
+// each has its own, so that accumulation changes more than rounding.
 class LoadBalancingLoss : public RouterRegularizer {
  public:
   struct Config : ConfigOf<Config, RouterRegularizer::Config> {

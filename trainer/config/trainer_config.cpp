@@ -99,7 +99,8 @@ void TrainerConfig::fields(layers::FieldVisitor& v) {
   v("batch", batch, {"Rows of one step.", layers::at_least(1)});
   v("sequence", sequence, {"Tokens of one row.", layers::at_least(1)});
   v("accumulation", accumulation,
-    {"Micro-batches of one step; must divide the batch; changes results by rounding only.",
+    {"Micro-batches of one step; must divide the batch; changes results by rounding only, but for a "
+     "LoadBalancingLoss, which is that of each micro-batch.",
      layers::at_least(1), layers::means("micro-batches of a step")});
   v("steps", steps, {"The run ends after this step.", layers::at_least(1)});
   v("seed", seed, {"The seed of all random numbers of the run."});

@@ -47,8 +47,8 @@ class Session {
   void write(const std::string& name, std::span<const std::byte> data);
   // Copies elements of a value that is whole on the device, from `first` on; `data` is f32 for one that is stored in 16-bit floats.
   void write_elements(const std::string& name, std::int64_t first, std::span<const float> data);
-  // Of a value that is divided among ranks, data of the size of the whole is cut to this rank's part, and `data` of that size
-  // receives the parts of all ranks: rank 0 calls it, and the others send().
+  // Of a value that is divided among ranks, data of the size of the whole, in f32 where it is stored in 16-bit floats, is cut to this
+  // rank's part by write(), and receives the parts of all ranks by read(): rank 0 calls it, and the others send().
   void read(const std::string& name, std::span<std::byte> data);
   // The first bytes of a value on the device, as it is stored; not of one that is divided.
   void read_first(const std::string& name, std::span<std::byte> data);

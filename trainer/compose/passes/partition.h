@@ -36,9 +36,10 @@ struct Partitioned {
 //                      (owners.h)
 //   activations        as the parameters make them; what is summed over model, such as the output of a block, is cut by rows
 //                      over model, gathered in front of the next product (sequence parallelism)
-//                      rows and tokens in one dimension are cut over seq sequence by sequence (Spec::blocks); in zigzag
-//                      (Topology::zigzag) a whole value is in order, and what an op computes by places that do not know of
-//                      two runs is gathered (Contract::takes_two_runs)
+//                      rows and tokens in one dimension are cut over seq sequence by sequence (Spec::blocks), and what an
+//                      op computes by places of that dimension is gathered; in zigzag (Topology::zigzag) a whole value is in
+//                      order, and what an op computes by places is gathered too, unless it knows of two runs
+//                      (Contract::takes_two_runs)
 //   rows of experts    gathered over expert, sorted by every rank into the groups of its own experts; what these give is summed
 //                      over expert, and cut by rows again
 //   optimizer states   cut like their parameters, and ranges over all axes that do not cut them; parameters are updated by
