@@ -169,6 +169,17 @@ TEST_F(TrainOverRanks, CheckpointsOfExpertsGoOnOnOtherMeshes) {
   }
 }
 
+// A gradient of DoRA has a part that is known on all ranks, beside one that they add up.
+TEST_F(TrainOverRanks, MicroBatchesOfDoraGiveTheLossesOfOneRank) {
+  const std::string recipe = "--steps 4 --set accumulation=2 --modify 'Adapt{with=Dora{rank=2}}' ";
+  ASSERT_EQ(train("one", recipe).code, 0);
+  for (const std::string mesh : {"data=2", "expert=2", "model=2", "expert=2,model=2"}) {
+    const Result over = train(mesh, recipe + "--mesh " + mesh);
+    ASSERT_EQ(over.code, 0) << over.said;
+    expect_equal(mesh, "one");
+  }
+}
+
 // A half of a weight has as many bytes in f32 as the whole has in 16 bits.
 TEST_F(TrainOverRanks, FrozenWeightsIn16BitsAreCutOverModel) {
   const std::string recipe = "--set dtype=bf16 --modify 'Adapt{with=Lora{rank=4}}' ",

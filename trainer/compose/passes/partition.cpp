@@ -459,6 +459,8 @@ class Partitioner {
     const PartitionRule rule = rule_of(source_, call, catalog_);
     const AxisSet kept = kept_summands(call);
     LetterAxes axes = axes_of(call, rule, types, kept);
+    // What is added to a sum of which every rank has a summand is not cut over these axes, but whole on one of the ranks.
+    for (const auto& [letter, of_letter] : std::map(axes.all())) axes.set(letter, of_letter - kept);
     keep_groups(rule, axes);
     keep_divisible(
         call, rule, types, catalog_, mesh_,
