@@ -4,6 +4,7 @@
 #include "kernels/block_quantized/parts.h"
 #include "kernels/cast/cast.h"
 #include "kernels/core/catalog.h"
+#include "kernels/core/residual.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 
@@ -72,9 +73,7 @@ LowPrecision low_precision(const CallView& call) {
 }
 
 std::vector<std::pair<int, int>> in_place(const CallView& call) {
-  const int residual = block_quantized_dims(call).residual;
-  if (residual < 0) return {};
-  return {{residual, 0}};
+  return residual_in_place(block_quantized_dims(call).residual);
 }
 
 Tolerance tolerance(const CallView& call) {

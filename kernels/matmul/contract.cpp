@@ -4,6 +4,7 @@
 
 #include "hal/error.h"
 #include "kernels/core/catalog.h"
+#include "kernels/core/residual.h"
 #include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul/parts.h"
@@ -98,9 +99,7 @@ LowPrecision low_precision(const CallView& call) {
 }
 
 std::vector<std::pair<int, int>> in_place(const CallView& call) {
-  const int residual = matmul_dims(call).residual;
-  if (residual < 0) return {};
-  return {{residual, 0}};
+  return residual_in_place(matmul_dims(call).residual);
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include <utility>
 
 #include "kernels/core/catalog.h"
+#include "kernels/core/residual.h"
 #include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/nf4_matmul/nf4.h"
@@ -106,9 +107,7 @@ LowPrecision low_precision(const CallView& call) {
 }
 
 std::vector<std::pair<int, int>> in_place(const CallView& call) {
-  const int residual = nf4_matmul_dims(call).residual;
-  if (residual < 0) return {};
-  return {{residual, 0}};
+  return residual_in_place(nf4_matmul_dims(call).residual);
 }
 
 Tolerance tolerance(const CallView& call) {
