@@ -4,7 +4,7 @@
 #include "kernels/block_quantized/parts.h"
 #include "kernels/cast/cast.h"
 #include "kernels/core/catalog.h"
-#include "kernels/core/residual.h"
+#include "kernels/core/epilogue.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/reduce_sum/reduce_sum.h"
 
@@ -28,17 +28,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
                   "'" + activations + "'");
   }
   rules.shape(0, {rules[0].dim(0), columns});
-  int next = 2;
-  if (rules.flag("bias")) {
-    rules.dtype(next, DType::f32);
-    rules.shape(next++, {n});
-  }
-  const Shape shape{rules[0].dim(0), n};
-  if (rules.flag("residual")) {
-    rules.dtype(next, rules[0].dtype);
-    rules.shape(next++, shape);
-  }
-  return {{rules[0].dtype, shape}};
+  return infer_with_epilogue(rules, 2, n);
 }
 
 double flops(const CallView& call) {

@@ -4,7 +4,7 @@
 
 #include "hal/error.h"
 #include "kernels/core/catalog.h"
-#include "kernels/core/residual.h"
+#include "kernels/core/epilogue.h"
 #include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/matmul/parts.h"

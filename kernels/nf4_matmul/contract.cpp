@@ -1,7 +1,7 @@
 #include <utility>
 
 #include "kernels/core/catalog.h"
-#include "kernels/core/residual.h"
+#include "kernels/core/epilogue.h"
 #include "kernels/core/rules.h"
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/nf4_matmul/nf4.h"
@@ -38,16 +38,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
     rules.dtype(next, DType::f32);
     rules.shape(next++, {rows});
   }
-  if (rules.flag("bias")) {
-    rules.dtype(next, DType::f32);
-    rules.shape(next++, {n});
-  }
-  const Shape shape{rules[0].dim(0), n};
-  if (rules.flag("residual")) {
-    rules.dtype(next, rules[0].dtype);
-    rules.shape(next++, shape);
-  }
-  return {{rules[0].dtype, shape}};
+  return infer_with_epilogue(rules, next, n);
 }
 
 double flops(const CallView& call) {
