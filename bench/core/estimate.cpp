@@ -20,15 +20,12 @@ namespace {
 constexpr std::size_t kMaxShape = 60, kMaxFailures = 3;
 
 EstimatedRow estimate(hal::Device& device, const Workload& workload) {
-  EstimatedRow row{workload.contract->name,
-                   workload.shape,
-                   workload.planned->variant->name,
-                   workload.call(),
-                   workload.per_step,
-                   {},
-                   {},
-                   0,
-                   {}};
+  EstimatedRow row;
+  row.op = workload.contract->name;
+  row.shape = workload.shape;
+  row.variant = workload.planned->variant->name;
+  row.text = workload.call();
+  row.per_step = workload.per_step;
   if (row.variant == "reference") {
     row.error = "the host computes it, as no kernel of the device takes it";
     return row;
@@ -71,9 +68,9 @@ std::string rates_text(const EstimatedStep& step, double seconds) {
       step.peak > 0 ? fmt::format(", MFU {:.1f} %", 100 * step.flops / seconds / step.peak) : "");
 }
 
-// What a run took beside the estimate of it, and how much of it the estimate explains.
+// What a run took beside the estimate of it, and how much of it agrees.
 std::string measured_text(const EstimatedStep& step) {
-  double all = 0, explained = 0;
+  double all = 0, agreeing = 0;
   std::size_t kinds = 0, good = 0, missing = 0;
   for (const EstimatedRow& row : step.rows) {
     if (!row.compared()) {
@@ -82,16 +79,16 @@ std::string measured_text(const EstimatedStep& step) {
     }
     ++kinds;
     all += row.measured_seconds;
-    if (!row.explained()) continue;
+    if (!row.agrees()) continue;
     ++good;
-    explained += row.measured_seconds;
+    agreeing += row.measured_seconds;
   }
   std::string text = fmt::format(
       "{}: measured {} (whole step on {}), its calls {:.4g} ms one after another\n"
       "{} of {} kinds of calls, {:.0f} % of their measured time, are within {:.0f} % of what is likely{}\n",
       step.recipe, rates_text(step, step.measured_wall_seconds), step.measured_on,
-      1e3 * step.measured_kernel_seconds, good, kinds, all > 0 ? 100 * explained / all : 0, 100 * kExplained,
-      good < kinds ? "; ! marks the others" : "");
+      1e3 * step.measured_kernel_seconds, good, kinds, all > 0 ? 100 * agreeing / all : 0,
+      100 * kMaxDeviation, good < kinds ? "; ! marks the others" : "");
   if (missing > 0) text += fmt::format("{} kinds of calls of the estimate were not measured\n", missing);
   return text;
 }
@@ -99,8 +96,8 @@ std::string measured_text(const EstimatedStep& step) {
 }  // namespace
 
 double EstimatedRow::likely_seconds() const { return static_cast<double>(per_step) * call.likely_seconds; }
-bool EstimatedRow::explained() const {
-  return compared() && std::abs(measured_seconds / likely_seconds() - 1) <= kExplained;
+bool EstimatedRow::agrees() const {
+  return compared() && std::abs(measured_seconds / likely_seconds() - 1) <= kMaxDeviation;
 }
 double EstimatedStep::likely_seconds() const { return sum<&trainer::EstimatedCall::likely_seconds>(*this); }
 double EstimatedStep::best_seconds() const { return sum<&trainer::EstimatedCall::best_seconds>(*this); }
@@ -163,7 +160,7 @@ std::string to_text(const EstimatedStep& step, std::size_t max_rows) {
                     fmt::format("{:.3f}", 1e3 * calls * call.best_seconds),
                     row.compared() ? fmt::format("{:.3f}", 1e3 * row.measured_seconds) : "",
                     row.compared() ? fmt::format("{:.2f}{}", row.measured_seconds / row.likely_seconds(),
-                                                 row.explained() ? "  " : " !")
+                                                 row.agrees() ? "  " : " !")
                                    : "",
                     multiplies ? fmt::format("{:.1f}", call.flops / call.likely_seconds / 1e12) : "",
                     multiplies ? fmt::format("{:.0f} %", 100 * call.peak_share) : "",

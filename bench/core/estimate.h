@@ -12,8 +12,8 @@
 
 namespace meshloom::bench {
 
-// How far a measured time may lie from `likely` until the shape is to be explained.
-constexpr double kExplained = 0.2;
+// The part of the likely time by which a measured one may differ from it and still agree.
+constexpr double kMaxDeviation = 0.2;
 
 struct EstimatedRow {
   std::string op, shape, variant;
@@ -26,7 +26,7 @@ struct EstimatedRow {
 
   double likely_seconds() const;  // of all of them in a step
   bool compared() const { return error.empty() && measured_seconds > 0; }
-  bool explained() const;  // compared, and within kExplained of it
+  bool agrees() const;  // compared, and within kMaxDeviation
 };
 
 struct EstimatedStep {

@@ -56,10 +56,10 @@ TEST(MeasuredStep, StandsBesideTheEstimate) {
   ASSERT_EQ(step.rows.size(), 3u);
   EXPECT_EQ(step.rows[0].text, "matmul a") << "0.6 ms apart";
   EXPECT_DOUBLE_EQ(step.rows[0].measured_seconds, 8.6e-3);
-  EXPECT_TRUE(step.rows[0].explained()) << "by 8 %";
+  EXPECT_TRUE(step.rows[0].agrees()) << "by 8 %";
   EXPECT_EQ(step.rows[1].text, "matmul b") << "0.5 ms apart";
   EXPECT_TRUE(step.rows[1].compared());
-  EXPECT_FALSE(step.rows[1].explained());
+  EXPECT_FALSE(step.rows[1].agrees());
   EXPECT_FALSE(step.rows[2].compared());
   const std::string text = to_text(step, 12);
   EXPECT_THAT(text, HasSubstr("gpu_tile (measured: naive)"));

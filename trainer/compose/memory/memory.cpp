@@ -26,17 +26,15 @@ constexpr std::size_t kMaxShown = 12;
 // What helps where one tensor is larger than the device's largest allocation.
 constexpr const char* kHelpForKept =
     "a tensor that is kept from step to step is not cut: a smaller vocabulary or width, fewer bits (the "
-    "modifier Quantize), or "
-    "another driver, of which `meshloom devices` shows the largest allocation";
+    "modifier Quantize), or another driver, of which `meshloom devices` shows the largest allocation";
 constexpr const char* kHelpForCaches =
     "it keeps the keys or values of all texts together: fewer tokens of a text (serve --max-length), fewer "
-    "texts (--max-sequences) "
-    "or fewer pages for all (--pages), or another driver, of which `meshloom devices` shows the largest "
+    "texts (--max-sequences) or fewer pages for all (--pages), or another driver, of which `meshloom "
+    "devices` shows the largest "
     "allocation";
 constexpr const char* kHelpForOthers =
     "for the scores of a loss ChunkedLoss (--replace 'CrossEntropy=ChunkedLoss{chunk_size=512}'), for others "
-    "more accumulation, a "
-    "smaller batch, sequence or vocabulary";
+    "more accumulation, a smaller batch, sequence or vocabulary";
 
 // Where dispatches share launches or run side by side, which they only can while their workspaces lie apart, a workspace of up to so
 // many bytes is kept from so many calls behind it.
