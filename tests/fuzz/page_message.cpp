@@ -1,6 +1,6 @@
 // Messages about pages: the bytes as they are, and as the payload of a message whose header and checksum are right, which no fuzzer
 // would find. The first byte is its type, the second says how it is cut.
-#include "trainer/serve/page_message.h"
+#include "trainer/serve/pages/page_message.h"
 
 #include <xxhash.h>
 

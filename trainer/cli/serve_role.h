@@ -11,8 +11,8 @@
 #include "trainer/checkpoint/stored_tensors.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/inference/engine.h"
-#include "trainer/serve/page_client.h"
-#include "trainer/serve/page_server.h"
+#include "trainer/serve/pages/page_client.h"
+#include "trainer/serve/pages/page_server.h"
 
 namespace meshloom::trainer {
 

@@ -41,7 +41,7 @@
 //
 // Over the axis islands every island trains by its own rows: train, accumulate and apply are those of an island alone, of its
 // parameters "island/<path>". After some updates (StepPlan::outer) the programs `outer` exchange what was learnt between islands:
-// the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/islands.h).
+// the parameters by their names are those after the last exchange, which evaluation and checkpoints have (passes/distributed/islands.h).
 //
 // The programs decode share their caches, "PATH/keys" and the like, and each has the inputs "decode/N/NAME" that Traced::decode_inputs names.
 // (Plan::cached_rows has the sizes of the inputs sequence_slots.) In a plan that trains they read the very parameters that it updates,
@@ -97,7 +97,7 @@ struct RematRule {
   RematPolicy policy = RematPolicy::save;
 };
 
-// How islands exchange what they have learnt (passes/islands.h).
+// How islands exchange what they have learnt (passes/distributed/islands.h).
 struct OuterOptions {
   std::int64_t every = 50;  // updates
   double rate = 1, momentum = 0;
@@ -141,7 +141,7 @@ struct ComposeOptions {
   std::string attention = "gather";  // how attention is divided over the axis seq (partition.h)
   SequenceOrder sequence_order = SequenceOrder::contiguous;
   OuterOptions outer;  // of the axis islands
-  // Of gradients where they are added up between ranks: f32, bf16 or i8 (passes/compressed_gradients.h).
+  // Of gradients where they are added up between ranks: f32, bf16 or i8 (passes/distributed/compressed_gradients.h).
   kernels::DType gradient_dtype = kernels::DType::f32;
   bool evaluation = true;  // compose Step::evaluate, on batches of batch / accumulation rows
   std::int64_t logits_batch = 0, logits_sequence = 0;  // compose Step::logits; 0 = not

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "trainer/compose/compose.h"
-#include "trainer/compose/passes/stages.h"
+#include "trainer/compose/passes/distributed/stages.h"
 #include "trainer/compose/passes/update.h"
 #include "trainer/compose/schedule.h"
 

@@ -8,7 +8,7 @@
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
-#include "trainer/compose/passes/partition.h"
+#include "trainer/compose/passes/distributed/partition.h"
 #include "trainer/config/former_names.h"
 #include "trainer/config/modifier.h"
 

@@ -11,7 +11,7 @@
 #include "layers/config/tree.h"
 #include "layers/models/trace.h"
 #include "trainer/compose/compose.h"
-#include "trainer/compose/passes/partition.h"
+#include "trainer/compose/passes/distributed/partition.h"
 #include "trainer/compose/report.h"
 #include "trainer/io/shell_word.h"
 #include "trainer/io/units.h"

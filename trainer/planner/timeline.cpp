@@ -9,7 +9,7 @@
 #include "hal/error.h"
 #include "kernels/core/contract.h"
 #include "kernels/core/variant.h"
-#include "trainer/compose/passes/remat.h"
+#include "trainer/compose/passes/memory/remat.h"
 #include "trainer/compose/passes/roofline.h"
 #include "trainer/planner/move_times.h"
 

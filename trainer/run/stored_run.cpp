@@ -10,7 +10,7 @@
 #include "hal/suggest.h"
 #include "trainer/checkpoint/model_tensors.h"
 #include "trainer/checkpoint/non_finite.h"
-#include "trainer/compose/passes/compressed_gradients.h"
+#include "trainer/compose/passes/distributed/compressed_gradients.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -11,7 +11,7 @@
 #include "trainer/inference/sampler.h"
 #include "trainer/serve/request_fields.h"
 #include "trainer/serve/served_model.h"
-#include "trainer/serve/tool_request.h"
+#include "trainer/serve/tools/tool_request.h"
 
 namespace meshloom::trainer {
 

@@ -12,7 +12,7 @@
 
 #include "trainer/inference/request.h"
 #include "trainer/serve/token_text.h"
-#include "trainer/serve/tool_reader.h"
+#include "trainer/serve/tools/tool_reader.h"
 
 namespace meshloom::trainer {
 

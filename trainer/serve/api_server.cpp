@@ -12,7 +12,7 @@
 #include "trainer/serve/embedding_request.h"
 #include "trainer/serve/generation.h"
 #include "trainer/serve/request_grammar.h"
-#include "trainer/serve/tool_request.h"
+#include "trainer/serve/tools/tool_request.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -14,7 +14,7 @@
 #include "trainer/serve/api_response.h"
 #include "trainer/serve/http_server.h"
 #include "trainer/serve/metrics.h"
-#include "trainer/serve/tool_reader.h"
+#include "trainer/serve/tools/tool_reader.h"
 
 namespace meshloom::trainer {
 

@@ -15,9 +15,9 @@
 #include "tests/trainer/compose/support.h"
 #include "trainer/compose/graph.h"
 #include "trainer/compose/memory/memory.h"
-#include "trainer/compose/passes/donations.h"
 #include "trainer/compose/passes/fuse.h"
-#include "trainer/compose/passes/remat.h"
+#include "trainer/compose/passes/memory/donations.h"
+#include "trainer/compose/passes/memory/remat.h"
 #include "trainer/compose/passes/select.h"
 
 namespace meshloom::tests {

@@ -11,7 +11,7 @@
 
 #include "kernels/collective/moves.h"
 #include "tests/kernels/interpret.h"
-#include "trainer/compose/passes/partition.h"
+#include "trainer/compose/passes/distributed/partition.h"
 #include "trainer/mesh/layout.h"
 
 namespace meshloom::tests {

@@ -12,7 +12,7 @@
 #include "kernels/cast/cast.h"
 #include "kernels/matmul/matmul.h"
 #include "kernels/program/verify.h"
-#include "tests/trainer/compose/mesh_job.h"
+#include "tests/trainer/compose/distributed/mesh_job.h"
 #include "trainer/compose/passes/update.h"
 #include "trainer/learner/adamw_8bit.h"
 #include "trainer/learner/sgd.h"

@@ -12,9 +12,9 @@
 #include "kernels/reduce_sum/reduce_sum.h"
 #include "tests/trainer/compose/sketch.h"
 #include "trainer/compose/graph.h"
-#include "trainer/compose/passes/donations.h"
-#include "trainer/compose/passes/partition.h"
-#include "trainer/compose/passes/remat.h"
+#include "trainer/compose/passes/distributed/partition.h"
+#include "trainer/compose/passes/memory/donations.h"
+#include "trainer/compose/passes/memory/remat.h"
 #include "trainer/compose/passes/select.h"
 
 namespace meshloom::tests {

@@ -10,7 +10,7 @@
 #include "kernels/transfer/transfer.h"
 #include "tests/trainer/compose/support.h"
 #include "trainer/compose/memory/memory.h"
-#include "trainer/compose/passes/remat.h"
+#include "trainer/compose/passes/memory/remat.h"
 #include "trainer/compose/passes/select.h"
 
 namespace meshloom::tests {

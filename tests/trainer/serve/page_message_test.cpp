@@ -1,5 +1,5 @@
 // Messages about pages: what is written is read again, however it is cut, and nothing else is.
-#include "trainer/serve/page_message.h"
+#include "trainer/serve/pages/page_message.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

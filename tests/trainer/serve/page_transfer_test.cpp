@@ -16,9 +16,9 @@
 #include "tests/trainer/inference/support.h"
 #include "trainer/inference/engine_identity.h"
 #include "trainer/recipes/recipe.h"
-#include "trainer/serve/page_client.h"
-#include "trainer/serve/page_message.h"
-#include "trainer/serve/page_server.h"
+#include "trainer/serve/pages/page_client.h"
+#include "trainer/serve/pages/page_message.h"
+#include "trainer/serve/pages/page_server.h"
 
 namespace meshloom::tests {
 namespace {

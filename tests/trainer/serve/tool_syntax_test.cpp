@@ -10,8 +10,8 @@
 #include "trainer/inference/grammar/token_table.h"
 #include "trainer/inference/text_stream.h"
 #include "trainer/serve/marked_tokenizer.h"
-#include "trainer/serve/tool_reader.h"
-#include "trainer/serve/tool_syntax.h"
+#include "trainer/serve/tools/tool_reader.h"
+#include "trainer/serve/tools/tool_syntax.h"
 
 namespace meshloom::tests {
 namespace {

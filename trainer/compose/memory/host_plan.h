@@ -1,4 +1,4 @@
-// Plans the update of the parameters on the host beside the programs of the device (passes/host_update.h).
+// Plans the update of the parameters on the host beside the programs of the device (passes/memory/host_update.h).
 #pragma once
 
 #include <utility>
@@ -7,7 +7,7 @@
 #include "hal/device.h"
 #include "kernels/core/catalog.h"
 #include "trainer/compose/memory/memory.h"
-#include "trainer/compose/passes/host_update.h"
+#include "trainer/compose/passes/memory/host_update.h"
 #include "trainer/compose/plan.h"
 
 namespace meshloom::trainer {

@@ -6,7 +6,7 @@
 
 #include "hal/error.h"
 #include "trainer/compose/graph.h"
-#include "trainer/compose/passes/donations.h"
+#include "trainer/compose/passes/memory/donations.h"
 
 namespace meshloom::trainer {
 namespace {
