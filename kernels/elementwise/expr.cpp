@@ -42,5 +42,10 @@ Expr gelu_tanh(const Expr& x) {
   return 0.5 * x * (1 + tanh(kSqrtTwoOverPi * (x + kCubic * (x * (x * x)))));
 }
 Expr relu(const Expr& x) { return max(x, 0); }
+Expr log_sigmoid(const Expr& x) {
+  // One formula around 0: |x| and max(x, 0) have no derivative there. Behind kFar, exp(x) is below the rounding of f32.
+  constexpr double kFar = -20;
+  return select(x > kFar, -log(1 + exp(-max(x, kFar))), x);
+}
 
 }  // namespace meshloom::kernels

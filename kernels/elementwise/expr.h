@@ -69,9 +69,10 @@ std::array<Expr, N> inputs() {
 // What an elementwise call stores, with one output for each root.
 Expression expression_of(const std::vector<Expr>& roots);
 
-Expr silu(const Expr& x);       // x sigmoid(x)
-Expr gelu(const Expr& x);       // x/2 (1 + erf(x/sqrt 2))
-Expr gelu_tanh(const Expr& x);  // the tanh approximation, GPT-2's
-Expr relu(const Expr& x);       // max(x, 0)
+Expr silu(const Expr& x);         // x sigmoid(x)
+Expr gelu(const Expr& x);         // x/2 (1 + erf(x/sqrt 2))
+Expr gelu_tanh(const Expr& x);    // the tanh approximation, GPT-2's
+Expr relu(const Expr& x);         // max(x, 0)
+Expr log_sigmoid(const Expr& x);  // log(sigmoid(x)), which does not overflow
 
 }  // namespace meshloom::kernels

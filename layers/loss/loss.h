@@ -14,6 +14,9 @@ class TokenLoss : public Module {
     using Built = TokenLoss;
     using Dims = TokenLoss::Dims;
     Dims dims;
+    // Whether rows must hold pairs of answers (preference_loss.h), and what a reference model says of them.
+    virtual bool reads_preferences() const { return false; }
+    virtual bool reads_reference() const { return false; }
   };
   struct Result {
     Tensor loss;   // (N): 0 for an ignored token
@@ -25,6 +28,8 @@ class TokenLoss : public Module {
   virtual Result forward(Context& ctx, Tensor logits, Tensor targets) = 0;
   // For how many tokens at a time the model is to compute logits and call this loss; 0 = all.
   virtual std::int64_t chunk_size() const { return 0; }
+  // What training minimises, made of the losses of all tokens of the batch: these as they are.
+  virtual Result combine(Context& /*ctx*/, Result tokens) { return tokens; }
   Result operator()(Context& caller, Tensor logits, Tensor targets) {
     Context ctx = caller.child(name());
     return forward(ctx, logits, targets);

@@ -17,8 +17,8 @@ class LanguageModel : public Module {
     virtual const layers::Config& token_part() const { return *this; }
   };
   struct Loss {
-    Tensor sum;    // (1): of the losses of valid targets, with auxiliary losses
-    Tensor count;  // (1): of valid targets
+    Tensor sum;    // (1): of the losses of valid targets, or of pairs of answers, with auxiliary losses
+    Tensor count;  // (1): of valid targets, or of pairs
   };
 
   using Module::Module;

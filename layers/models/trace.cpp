@@ -7,6 +7,7 @@
 #include "layers/cache/kv_cache.h"
 #include "layers/config/tree.h"
 #include "layers/core/inference_step.h"
+#include "layers/loss/preference_loss.h"
 #include "layers/models/language_model.h"
 #include "layers/position/position.h"
 
@@ -52,11 +53,13 @@ struct Tracer {
     std::optional<Segments> segments;
     std::optional<Positions> positions;
     std::optional<Source> source;
+    std::optional<Preferences> preferences;
 
     void put_into(Context& ctx) const {
       if (segments) ctx.put(*segments);
       if (positions) ctx.put(*positions);
       if (source) ctx.put(*source);
+      if (preferences) ctx.put(*preferences);
     }
   };
   Rows rows(std::int64_t batch, std::int64_t sequence, std::int64_t source, bool documents,
@@ -74,6 +77,19 @@ struct Tracer {
       if (documents) rows.source->positions = more("source_positions", source);
     }
     return rows;
+  }
+
+  // What losses of pairs read of every target.
+  Preferences preferences(std::int64_t batch, std::int64_t sequence, bool reference) {
+    const auto more = [&](const char* name) {
+      const Tensor input = builder.input(name, {kernels::DType::f32, {batch, sequence}}, kernels::Role::input,
+                                         {axis::kBatch, axis::kSeq});
+      traced.rows.push_back(input.id);
+      return input;
+    };
+    Preferences made{more("answers"), {}};
+    if (reference) made.reference = more("reference_logprobs");
+    return made;
   }
 
   void declare() {
@@ -154,6 +170,15 @@ std::int64_t shortest_limit(const Config& part) {
   return min;
 }
 
+bool any_loss(const Config& model, const std::function<bool(const TokenLoss::Config&)>& has) {
+  bool found = false;
+  visit(model, [&](const std::string&, const Config& node) {
+    const auto* loss = dynamic_cast<const TokenLoss::Config*>(&node);
+    found = found || (loss && has(*loss));
+  });
+  return found;
+}
+
 }  // namespace
 
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
@@ -161,7 +186,8 @@ Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int
   Tracer t(model, catalog, "loss");
   source = check_size(model, batch, sequence, source);
   const Tensor tokens = t.ids("tokens", batch, sequence), targets = t.ids("targets", batch, sequence);
-  const Tracer::Rows rows = t.rows(batch, sequence, source, documents);
+  Tracer::Rows rows = t.rows(batch, sequence, source, documents);
+  if (reads_preferences(model)) rows.preferences = t.preferences(batch, sequence, reads_reference(model));
   t.declare();
   Context ctx(t.builder, t.record, {}, training);
   rows.put_into(ctx);
@@ -276,6 +302,14 @@ Traced trace_encode(const Config& model, const kernels::Catalog& catalog, const 
   t.traced.logits = logits.id;
   t.builder.output(logits);
   return t.finish();
+}
+
+bool reads_preferences(const Config& model) {
+  return any_loss(model, [](const TokenLoss::Config& loss) { return loss.reads_preferences(); });
+}
+
+bool reads_reference(const Config& model) {
+  return any_loss(model, [](const TokenLoss::Config& loss) { return loss.reads_reference(); });
 }
 
 bool reads_source(const Config& model) { return language_model(model).source_part() != nullptr; }

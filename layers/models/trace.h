@@ -51,7 +51,8 @@ struct Traced {
   std::vector<ParameterInfo> parameters;         // in program.inputs order
   kernels::ValueId tokens = kernels::kNoValue;   // input "tokens" (B, S) i32
   kernels::ValueId targets = kernels::kNoValue;  // input "targets" (B, S) i32; negative = ignored. Loss only
-  std::vector<kernels::ValueId> rows;  // the other inputs of rows: those of documents and of sources
+  std::vector<kernels::ValueId>
+      rows;  // the other inputs of rows: those of documents, of sources and of pairs
   kernels::ValueId loss_sum =
       kernels::kNoValue;  // (1): sum of the loss over valid targets, plus auxiliary losses
   kernels::ValueId token_count = kernels::kNoValue;  // (1): number of valid targets
@@ -78,6 +79,8 @@ struct Traced {
 //   source     the length T of sources, for a model with an encoder; 0 = `sequence`. There are more inputs then: "segments",
 //              "source" (B, T) i32, the tokens of the source, "source_segments" (B, T) i32, the document that a token is the
 //              source of, and with `documents` "source_positions" (B, T) i32. Without an encoder it must be 0.
+// A loss of pairs has the inputs "answers" and, if it reads a reference, "reference_logprobs" (B, S) f32 (Preferences) more; its
+// token_count is the number of pairs.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                   std::int64_t sequence, bool training = true, bool documents = false,
                   std::int64_t source = 0);
@@ -111,7 +114,10 @@ Traced trace_encode(const Config& model, const kernels::Catalog& catalog, const 
 void add_layer_classes(ClassTable& classes);
 
 // All of these take the config of a language model.
-bool reads_source(const Config& model);          // whether it has an encoder
+bool reads_source(const Config& model);  // whether it has an encoder
+bool reads_preferences(
+    const Config& model);                   // whether its loss is one of pairs of answers (preference_loss.h)
+bool reads_reference(const Config& model);  // whether that loss reads a reference model's log-probabilities
 std::int64_t max_sequence(const Config& model);  // the longest sequence that it accepts; 0 = no limit
 std::int64_t max_source(const Config& model);    // the longest source that it accepts; 0 = no limit
 std::int64_t vocabulary(const Config& model);    // the size of the vocabulary

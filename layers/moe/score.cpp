@@ -15,7 +15,7 @@ Tensor SigmoidScore::scores(Tensor logits) const {
 }
 Tensor SigmoidScore::log_scores(Tensor logits) const {
   const kernels::Expr x = kernels::Expr::input(0);
-  return kernels::elementwise({logits}, min(x, 0) - log(1 + exp(-abs(x))));
+  return kernels::elementwise({logits}, log_sigmoid(x));
 }
 
 void add_score_classes(ClassTable& classes) {

@@ -120,6 +120,11 @@ class Workplace {
     for (int i = 0; i < 40; ++i)
       chats += R"({"messages": [)" + user + R"(, {"role": "assistant", "content": "A river."}]})" + "\n";
     scratch_.file("chats.jsonl", chats);
+    std::string preferences;
+    for (int i = 0; i < 40; ++i)
+      preferences += R"({"prompt": "Who?", "chosen": " A river.", "rejected": " A hill."})"
+                     "\n";
+    scratch_.file("preferences.jsonl", preferences);
     scratch_.file("messages.json", "[" + user + "]\n");
     scratch_.file("keys.txt", "a-key\n");
     std::filesystem::create_directory_symlink(MESHLOOM_SOURCE_DIR "/examples", scratch_.path("examples"));

@@ -15,6 +15,8 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
     const auto examples = config.open(*tokenizer, tokenizer->vocabulary(), kSequence);
     const trainer::Batch batch = examples->train(2, 1)->rows(3, 0, 2);
     if (batch.tokens.size() != 2 * kSequence || batch.targets.size() != batch.tokens.size()) __builtin_trap();
+    for (const auto* values : {&batch.answers, &batch.reference_logprobs})
+      if (!values->empty() && values->size() != batch.tokens.size()) __builtin_trap();
     for (const std::int32_t id : batch.tokens)
       if (id < 0 || id >= tokenizer->vocabulary()) __builtin_trap();
   });

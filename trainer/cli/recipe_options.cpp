@@ -204,7 +204,9 @@ void RecipeOptions::add_run_to(CLI::App& command) {
       .add_option(
           "--data", data,
           "Text files (UTF-8), or .jsonl files with one example per line: {\"prompt\", \"completion\"}, "
-          "{\"messages\"} or {\"text\"}, of which the answers are trained on. A folder stands for all files "
+          "{\"messages\"} or {\"text\"}, of which the answers are trained on, or {\"prompt\", \"chosen\", "
+          "\"rejected\"} "
+          "for a loss of preferences. A folder stands for all files "
           "below it, and a quoted pattern such as 'data/*.txt' for the files that match, sorted by name")
       ->type_name("FILE");
   command

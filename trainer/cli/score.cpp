@@ -10,6 +10,7 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/inference_recipe.h"
 #include "trainer/cli/model_to_run.h"
+#include "trainer/cli/score_preferences.h"
 #include "trainer/cli/standard_input.h"
 #include "trainer/data/tokenizer/tokenizer.h"
 #include "trainer/inference/scorer.h"
@@ -23,7 +24,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 struct ScoreOptions {
-  std::string checkpoint, text, file;
+  std::string checkpoint, text, file, preferences, out;
   std::int64_t sequence = 0, stride = 0, top = 0;
   bool ids = false, json = false, quiet = false;
   InferenceOptions inference;
@@ -56,6 +57,9 @@ Json to_json(const Tokenizer& tokenizer, const std::pair<std::int32_t, float>& t
 
 int score(const Registries& registries, const ScoreOptions& options) {
   const ModelToRun model(options.checkpoint, "--checkpoint", registries);
+  if (!options.preferences.empty())
+    return score_preferences(model, registries,
+                             {options.preferences, options.out, options.sequence, options.inference});
   const Checkpoint& checkpoint = model.checkpoint();
   const TrainerConfig config = inference_recipe(checkpoint, options.inference, registries);
   const std::unique_ptr<Tokenizer> tokenizer = config.input->tokenizer->make();
@@ -126,7 +130,8 @@ int score(const Registries& registries, const ScoreOptions& options) {
 }  // namespace
 
 void add_score(CLI::App& app, const Registries& registries, Action& action) {
-  CLI::App* command = app.add_subcommand("score", "Print the log-probabilities of a text's tokens");
+  CLI::App* command = app.add_subcommand(
+      "score", "Print the log-probabilities of a text's tokens, or add those of preferences to a file");
   auto options = std::make_shared<ScoreOptions>();
   command->add_option("--checkpoint", options->checkpoint, kModelToRunHelp)
       ->required()
@@ -134,7 +139,17 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
   CLI::Option_group* source = command->add_option_group("text", "What is scored");
   source->add_option("--text", options->text, "The text; - reads it from standard input");
   source->add_option("--file", options->file, "A file with the text")->type_name("FILE");
+  CLI::Option* preferences = source
+                                 ->add_option("--preferences", options->preferences,
+                                              "A .jsonl file of preferences: --out gets its lines with the "
+                                              "log-probabilities of both answers, "
+                                              "for training with DPOLoss")
+                                 ->type_name("FILE");
   source->require_option(1);
+  CLI::Option* out = command->add_option("--out", options->out, "Where --preferences writes")
+                         ->type_name("FILE")
+                         ->needs(preferences);
+  preferences->needs(out);
   command->add_flag("--ids", options->ids, "The text is a JSON list of token ids");
   command
       ->add_option("--sequence", options->sequence,
@@ -155,7 +170,8 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
       "The text is computed at once, by the layers as training runs them, without caches. On the CPU in f32 "
       "the scores of a text that fits a window are those of `meshloom serve`, bit by bit.\n"
       "Examples:\n  meshloom score --checkpoint run --text 'In the beginning'\n"
-      "  meshloom score --checkpoint run --file text.txt --quiet");
+      "  meshloom score --checkpoint run --file text.txt --quiet\n"
+      "  meshloom score --checkpoint smol --preferences preferences.jsonl --out scored.jsonl");
   command->callback([=, &action] { action = [=] { return score(registries, *options); }; });
 }
 

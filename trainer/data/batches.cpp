@@ -36,9 +36,7 @@ std::uint64_t permute_index(std::uint64_t index, std::uint64_t count, std::uint6
 }
 
 void Batch::append(const Batch& rows) {
-  const auto add = [](std::vector<std::int32_t>& to, const std::vector<std::int32_t>& from) {
-    to.insert(to.end(), from.begin(), from.end());
-  };
+  const auto add = [](auto& to, const auto& from) { to.insert(to.end(), from.begin(), from.end()); };
   add(tokens, rows.tokens);
   add(targets, rows.targets);
   add(segments, rows.segments);
@@ -46,6 +44,8 @@ void Batch::append(const Batch& rows) {
   add(source, rows.source);
   add(source_segments, rows.source_segments);
   add(source_positions, rows.source_positions);
+  add(answers, rows.answers);
+  add(reference_logprobs, rows.reference_logprobs);
 }
 
 TextWindows::TextWindows(TokenRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed,

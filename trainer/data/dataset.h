@@ -35,6 +35,9 @@ class Dataset {
   // A prompt of at most so many tokens, with its source, for a sample of the model's text.
   virtual Prompt prompt(std::int64_t max_tokens) const = 0;
   virtual TargetFormat target_format() const { return {}; }
+  // Whether the examples are preferences (Example::rejected), and all have the reference's log-probabilities.
+  virtual bool has_preferences() const { return false; }
+  virtual bool has_reference() const { return false; }
   // The number of training examples (windows of one row, of running text), and one of them, in the order of
   // the files.
   virtual std::int64_t examples() const = 0;

@@ -59,6 +59,8 @@ class ExampleData : public Dataset {
     return {std::move(example.tokens), std::move(example.source)};
   }
   TargetFormat target_format() const override { return options_.target_format; }
+  bool has_preferences() const override { return options_.preferences; }
+  bool has_reference() const override { return options_.reference; }
   std::int64_t examples() const override { return train_.size(); }
   Example example(std::int64_t index) const override { return train_.examples->read(train_.begin + index); }
   std::vector<std::string> notes() const override { return options_.notes; }

@@ -17,6 +17,7 @@ struct ExampleDataOptions {
   std::vector<std::string> notes = {};
   std::int64_t source = 0;  // tokens of a row's source; 0 = examples have none
   TargetFormat target_format = {};
+  bool preferences = false, reference = false;
 };
 
 // `eval` may be nullptr. Throws Error when one of the parts has no example.

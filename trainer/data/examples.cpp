@@ -7,6 +7,11 @@ namespace meshloom::trainer {
 std::uint64_t hash_of(const Example& example) {
   const std::uint64_t tokens = XXH64(example.tokens.data(), example.tokens.size() * sizeof(std::int32_t), 0);
   const std::uint64_t masked = XXH64(example.loss_mask.data(), example.loss_mask.size(), tokens);
+  if (example.rejected > 0) {
+    const std::array<double, 2> reference = example.reference.value_or(std::array<double, 2>{});
+    const std::uint64_t second = XXH64(&example.rejected, sizeof example.rejected, masked);
+    return example.reference ? XXH64(reference.data(), sizeof reference, second) : second;
+  }
   if (example.source.empty()) return masked;
   return XXH64(example.source.data(), example.source.size() * sizeof(std::int32_t), masked);
 }

@@ -35,26 +35,51 @@ Scorer::Scorer(const TrainerConfig& config, std::int64_t length, hal::Device& de
   load_parameters(weights, *session_);
 }
 
+void Scorer::check_ids(std::span<const std::int32_t> tokens) const {
+  for (const std::int32_t id : tokens)
+    if (id < 0 || id >= vocabulary_)
+      throw Error("the text",
+                  "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
+                  "id " + std::to_string(id));
+}
+
+void Scorer::run(std::span<const std::int32_t> window, std::vector<float>& logits) {
+  logits.resize(static_cast<std::size_t>(length_ * vocabulary_));
+  session_->write("logits/tokens", std::as_bytes(window));
+  session_->run(Step::logits);
+  session_->read("logits", std::as_writable_bytes(std::span(logits)));
+}
+
+double Scorer::logprob(std::span<const std::int32_t> tokens, std::span<const char> counted) {
+  if (tokens.size() < 2 || static_cast<std::int64_t>(tokens.size()) > length_)
+    throw Error("the text", "must have 2 to " + std::to_string(length_) + " tokens",
+                std::to_string(tokens.size()));
+  check_ids(tokens);
+  std::vector<std::int32_t> window(tokens.begin(), tokens.end());
+  window.resize(static_cast<std::size_t>(length_), 0);
+  std::vector<float> logits;
+  run(window, logits);
+  const auto width = static_cast<std::size_t>(vocabulary_);
+  double sum = 0;
+  for (std::size_t i = 1; i < tokens.size(); ++i)
+    if (counted[i] != 0)
+      sum += token_score(std::span(logits).subspan((i - 1) * width, width), tokens[i], 0).logprob;
+  return sum;
+}
+
 std::vector<TokenScore> Scorer::score(std::span<const std::int32_t> tokens, std::int64_t stride, int top,
                                       const std::function<void(std::int64_t done)>& progress) {
   const auto count = static_cast<std::int64_t>(tokens.size());
   if (count < length_)
     throw Error("the text", "must have at least " + std::to_string(length_) + " tokens",
                 std::to_string(count));
-  for (const std::int32_t id : tokens)
-    if (id < 0 || id >= vocabulary_)
-      throw Error("the text",
-                  "token ids must be below the model's vocabulary of " + std::to_string(vocabulary_),
-                  "id " + std::to_string(id));
+  check_ids(tokens);
   std::vector<TokenScore> scores;
   const auto width = static_cast<std::size_t>(vocabulary_);
-  std::vector<float> logits(static_cast<std::size_t>(length_) * width);
+  std::vector<float> logits;
   for (std::int64_t begin = 0; static_cast<std::int64_t>(scores.size()) + 1 < count;
        begin = std::min(begin + std::clamp<std::int64_t>(stride, 1, length_ - 1), count - length_)) {
-    session_->write("logits/tokens", std::as_bytes(tokens.subspan(static_cast<std::size_t>(begin),
-                                                                  static_cast<std::size_t>(length_))));
-    session_->run(Step::logits);
-    session_->read("logits", std::as_writable_bytes(std::span(logits)));
+    run(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length_)), logits);
     for (auto next = static_cast<std::int64_t>(scores.size()) + 1; next < begin + length_; ++next)
       scores.push_back(
           token_score(std::span(logits).subspan(static_cast<std::size_t>(next - 1 - begin) * width, width),

@@ -32,10 +32,17 @@ class Scorer {
   // have.
   std::vector<TokenScore> score(std::span<const std::int32_t> tokens, std::int64_t stride, int top,
                                 const std::function<void(std::int64_t done)>& progress = {});
+  // The sum of the log-probabilities of the tokens that `counted` marks, of a text of 2 to `length` tokens. The model must read from
+  // front to back, as what fills the window stands behind the text. Throws Error for ids that the model does not have.
+  double logprob(std::span<const std::int32_t> tokens, std::span<const char> counted);
   // Why scores can depend on the text's length, in rounding; "" = they do not.
   const std::string& batch_dependence() const { return batch_dependence_; }
 
  private:
+  void check_ids(std::span<const std::int32_t> tokens) const;
+  // Computes the logits of a window.
+  void run(std::span<const std::int32_t> window, std::vector<float>& logits);
+
   std::int64_t length_, vocabulary_;
   std::string batch_dependence_;
   std::unique_ptr<Session> session_;

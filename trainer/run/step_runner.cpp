@@ -39,10 +39,13 @@ StepRunner::StepRunner(const TrainerConfig& config, Session& session, std::uniqu
 void StepRunner::feed(const Batch& batch, const StepAction& run, std::int64_t step, std::int64_t first) {
   const Plan& plan = session_.plan();
   // A value of rows that is divided among ranks takes the whole batch, of which it keeps this rank's rows.
-  const auto write = [&](std::string name, const std::vector<std::int32_t>& values) {
+  const auto write_if = [&](bool maybe, std::string name, const auto& values) {
     if (run.step == Step::forward) name = name_in_slot(name, run.chunk, run.slot);
-    const bool piped = !plan.stages.empty();  // where a stage has only what it reads
-    if (!piped || plan.persistent.count(name)) session_.write(name, std::as_bytes(std::span(values)));
+    if (!maybe || plan.persistent.count(name)) session_.write(name, std::as_bytes(std::span(values)));
+  };
+  const bool piped = !plan.stages.empty();  // where a stage has only what it reads
+  const auto write = [&](const char* name, const std::vector<std::int32_t>& values) {
+    write_if(piped, name, values);
   };
   write("tokens", batch.tokens);
   write("targets", batch.targets);
@@ -50,6 +53,10 @@ void StepRunner::feed(const Batch& batch, const StepAction& run, std::int64_t st
     write("segments", batch.segments);
     write("positions", batch.positions);
   }
+  // A loss without a reference model does not read what the data have of one.
+  for (const auto& [name, values] :
+       {std::pair("answers", &batch.answers), std::pair("reference_logprobs", &batch.reference_logprobs)})
+    if (!values->empty()) write_if(true, name, *values);
   if (!batch.source.empty()) {
     write("source", batch.source);
     write("source_segments", batch.source_segments);
@@ -94,6 +101,7 @@ StepResult StepRunner::step(std::int64_t step) {
   const Plan& plan = session_.plan();
   const std::int64_t rows = config_.batch / config_.accumulation;
   std::int64_t used = 0;  // positions that are no padding
+  double answered = 0;    // targets of preferences, whose losses count pairs
   for (const StepAction& action : plan.steps.schedule) {
     if (const bool reads = action.kind == StepAction::Kind::run && is_fed(action.step); reads) {
       const std::int64_t first = action.micro_batch * rows;
@@ -107,6 +115,9 @@ StepResult StepRunner::step(std::int64_t step) {
       for (const auto* ids : {&batch.segments, &batch.source_segments})
         if (action.chunk == 0)
           used += std::count_if(ids->begin(), ids->end(), [](std::int32_t id) { return id != 0; });
+      if (action.chunk == 0)
+        answered += static_cast<double>(std::count_if(batch.answers.begin(), batch.answers.end(),
+                                                      [](float answer) { return answer != 0; }));
       feed(batch, action, step, first);
     }
     updating_ = updating_ || action.step == Step::train || action.step == Step::apply;
@@ -120,10 +131,10 @@ StepResult StepRunner::step(std::int64_t step) {
         static_cast<double>(used) /
         static_cast<double>(config_.batch * (config_.sequence + config_.input->source(config_.sequence)));
   const std::vector<float> metrics = read("metrics");
-  result.tokens = entry(metrics, Metric::token_count);
-  result.loss = entry(metrics, Metric::loss_sum) / std::max(result.tokens, 1.0);
-  result.tokens *=
-      plan.mesh.size(AxisName::islands);  // the others read as many; what they measured, they keep
+  const double counted = entry(metrics, Metric::token_count);
+  result.loss = entry(metrics, Metric::loss_sum) / std::max(counted, 1.0);
+  // Other islands read as many; what they measured, they keep. Batches are those of all.
+  result.tokens = answered > 0 ? answered : counted * plan.mesh.size(AxisName::islands);
   result.gradient_norm = entry(metrics, Metric::gradient_norm);
   result.applied = entry(metrics, Metric::applied) != 0;
   count_update(step, result.applied, entry(metrics, Metric::step));

@@ -16,7 +16,7 @@ namespace meshloom::trainer {
 
 // Over islands, of the first one; but the tokens are as many times those of it as there are islands.
 struct StepResult {
-  double loss = 0;    // nats per token
+  double loss = 0;    // nats per token, or the mean loss of preferences
   double tokens = 0;  // that have a target
   double gradient_norm = 0;
   double learning_rate = 0;
@@ -40,7 +40,7 @@ class StepRunner {
   // Runs step `step`, counted from 0, which also determines the batch. Throws DeviceLost when the device's
   // own count of updates has not grown by one (or has changed, where the step was skipped).
   StepResult step(std::int64_t step);
-  // Mean loss per token over rows that are spread evenly over the evaluation data and are the same every
+  // Mean loss per token, or of preferences, over rows that are spread evenly over the evaluation data and are the same every
   // time. Empty when it was interrupted.
   std::optional<double> evaluate();
   // `asked` is called between micro-batches and between the batches of an evaluation; true interrupts them.

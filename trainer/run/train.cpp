@@ -71,6 +71,24 @@ bool resumes(const TrainOptions& options, const Note& note) {
   return false;
 }
 
+// Whether the data are what the model's loss reads.
+void check_preferences(const TrainerConfig& config, const Dataset& data) {
+  const bool read = layers::reads_preferences(*config.model);
+  if (data.has_preferences() && !read)
+    throw Error("data", "preferences need a loss that reads them: --set model.loss=DPOLoss{} or SimPOLoss{}",
+                "a loss of tokens");
+  if (read && !data.has_preferences())
+    throw Error(
+        "data",
+        "the model's loss needs preferences: .jsonl files whose lines have \"chosen\" and \"rejected\"",
+        "other examples");
+  if (layers::reads_reference(*config.model) && !data.has_reference())
+    throw Error("data",
+                "the model's loss needs a reference model's log-probabilities, which `meshloom score "
+                "--checkpoint REFERENCE --preferences FILE --out FILE` adds to each line",
+                "lines without \"ref_chosen_logps\"");
+}
+
 // Opens the run's data and writes into `config` what opening it showed. Where a setting was decided when the
 // run began, the newest checkpoint says it.
 std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& options,
@@ -81,6 +99,7 @@ std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& op
     config.input->resume_from(*recipe_of(open_newest(options.out, [](const std::string&) {}), classes).input);
   std::unique_ptr<Dataset> data =
       config.input->open(tokenizer, layers::vocabulary(*config.model), config.sequence);
+  check_preferences(config, *data);
   for (const std::string& text : data->notes()) note(text);
   if (!data->target_format().ends.empty())
     if (const std::string text = note_of_guess(*config.input->tokenizer, tokenizer); !text.empty())

@@ -14,6 +14,10 @@
 
 namespace meshloom::tests {
 
+// Of three rows of 5 places: a preference in each of two rows, and half a one, which counts nothing.
+inline constexpr float kAnswers[15] = {0, 1, 1, -1, -1, 1, 1, -1, -1, -1, 1, 0, 0, 0, 0};
+inline constexpr float kReference[15] = {0, -2.5F, 0, -3.5F, 0, -8, 0, -1.5F, 0, 0, -2, 0, 0, 0, 0};
+
 // Tokens of a row's source, where the model reads one.
 inline std::int64_t source_of(const layers::Config& model) { return layers::reads_source(model) ? 7 : 0; }
 
@@ -64,6 +68,12 @@ struct Differentiated {
                        real[21] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0};
     for (kernels::ValueId id : traced.rows) {
       const std::string& name = traced.program.value(id).name;
+      if (name == "answers" || name == "reference_logprobs") {
+        kernels::HostTensor value(traced.program.value(id).type);
+        std::copy_n(name == "answers" ? kAnswers : kReference, 15, value.as<float>());
+        inputs[name] = value;
+        continue;
+      }
       set(name, id, name == "segments" ? ones : name == "source" ? source.tokens.data() : real);
     }
     for (kernels::Tensor gradient :

@@ -71,7 +71,8 @@ TEST(JsonlLine, SaysWhatIsWrong) {
   EXPECT_THAT(
       error(R"({"promt": "a"})"),
       HasSubstr(
-          "a line must have 'prompt' and 'completion', or 'messages', or 'text'; found members 'promt'"));
+          "a line must have 'prompt' and 'completion', or 'messages', or 'text', or 'chosen' and 'rejected'; "
+          "found members 'promt'"));
   EXPECT_THAT(error(R"({"prompt": "a"})"), HasSubstr("must have a member 'completion'"));
   EXPECT_THAT(error(R"({"prompt": "a", "completion": 7})"),
               HasSubstr("'completion' must be text; found '7'"));

@@ -65,6 +65,13 @@ void JsonlExamples::add(const std::string& path) {
       ++skipped_;
       continue;
     }
+    if (!fits && example.reference)
+      throw Error(
+          where,
+          fmt::format("a preference with a reference model's log-probabilities must have at most {}, as "
+                      "these are of whole answers; --set input.too_long=skip leaves longer ones out",
+                      form_->limit()),
+          fmt::format("{} tokens", example.tokens.size()));
     if (!fits) {
       form_->cut(example);
       ++cut_;
@@ -112,6 +119,9 @@ std::unique_ptr<Dataset> open_jsonl(const InputConfig& input, std::shared_ptr<co
   count(train->skipped() + (held ? held->skipped() : 0), "were left out");
   for (std::string& note : form->notes()) options.notes.push_back(std::move(note));
   options.target_format = form->target_format();
+  options.preferences = form->has_preferences();
+  options.reference = form->has_reference();
+  options.pack = options.pack && !options.preferences;  // a row holds one, whose documents are its answers
   options.eval_fraction = input.eval_fraction;
   options.shuffle = input.shuffle;
   return example_data(std::move(train), std::move(held), options);

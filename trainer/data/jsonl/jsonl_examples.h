@@ -30,6 +30,9 @@ class JsonlFormat {
   // The format of the lines that were read.
   virtual TargetFormat target_format() const = 0;
   virtual std::vector<std::string> notes() const { return {}; }
+  // Whether the lines that were read are preferences, and all of these have the reference's log-probabilities.
+  virtual bool has_preferences() const { return false; }
+  virtual bool has_reference() const { return false; }
   // The maximal size of an example, for messages: "sequence + 1 = 9 tokens".
   virtual std::string limit() const = 0;
 };

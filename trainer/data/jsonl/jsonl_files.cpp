@@ -3,15 +3,19 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <mutex>
 
 #include "hal/error.h"
 #include "trainer/data/jsonl/chat_format.h"
 #include "trainer/data/jsonl/jsonl_examples.h"
+#include "trainer/io/json.h"
 
 namespace meshloom::trainer {
 namespace {
+
+using OrderedJson = nlohmann::ordered_json;
 
 // Prompts and answers, one after another.
 class Turns : public JsonlFormat {
@@ -23,21 +27,24 @@ class Turns : public JsonlFormat {
 
   Example read(const std::string& line, const std::string& where) const override {
     const JsonlLine found = parse_jsonl_line(line, fields_, where);
+    (found.preference ? preferences_ : others_) = true;
+    if (preferences_ && others_)
+      throw Error(
+          where, "all lines of a run's data must be preferences, or none of them",
+          found.preference ? "a preference behind other examples" : "another example behind preferences");
+    if (found.preference) {
+      if (!found.preference->reference) without_reference_ = true;
+      return preference(*found.preference, found.tools, where);
+    }
     if (!found.messages.is_null()) {
       const std::string here = where + ", " + config_.messages;
       return chat().example(found.messages, found.tools, here);
     }
-    Example example;
-    example.tokens = tokenizer_.begin_of_text();
-    const Turn& turn = found.turns.front();
-    append_turn(turn.context, turn.answer, tokenizer_, example);
-    if (config_.end_of_text) {
-      plain_end_ = true;
-      example.tokens.push_back(end_ ? *end_ : end_of_answers(tokenizer_));
-      example.loss_mask.push_back(1);
-    }
-    return example;
+    return of_turn(found.turns.front());
   }
+
+  bool has_preferences() const override { return preferences_; }
+  bool has_reference() const override { return preferences_ && !without_reference_; }
 
   TargetFormat target_format() const override {
     TargetFormat form;
@@ -53,29 +60,113 @@ class Turns : public JsonlFormat {
     return chat_ ? chat_->notes() : std::vector<std::string>{};
   }
 
-  bool fits(const Example& example) const override {
-    return static_cast<std::int64_t>(example.tokens.size()) <= sequence_ + 1;
-  }
+  bool fits(const Example& example) const override { return example.positions() <= sequence_; }
 
   void cut(Example& example) const override {
+    if (example.rejected > 0) return cut_preference(example);
     const auto max_tokens = static_cast<std::size_t>(sequence_ + 1);
-    const auto context = static_cast<std::size_t>(
-        std::find(example.loss_mask.begin(), example.loss_mask.end(), 1) - example.loss_mask.begin());
+    const std::size_t context = context_of(example);
     const std::size_t kept = std::min(context, std::max<std::size_t>(tokenizer_.begin_of_text().size(), 1));
-    const auto dropped =
-        static_cast<std::ptrdiff_t>(std::min(context - kept, example.tokens.size() - max_tokens));
-    const auto from = static_cast<std::ptrdiff_t>(kept);
-    example.tokens.erase(example.tokens.begin() + from, example.tokens.begin() + from + dropped);
-    example.loss_mask.erase(example.loss_mask.begin() + from, example.loss_mask.begin() + from + dropped);
+    erase_front(example, kept, std::min(context - kept, example.tokens.size() - max_tokens));
     if (example.tokens.size() > max_tokens) {
       example.tokens.resize(max_tokens);
       example.loss_mask.resize(max_tokens);
     }
   }
 
-  std::string limit() const override { return fmt::format("sequence + 1 = {} tokens", sequence_ + 1); }
+  std::string limit() const override {
+    return preferences_
+               ? fmt::format("sequence + 2 = {} tokens in both answers with their prompts", sequence_ + 2)
+               : fmt::format("sequence + 1 = {} tokens", sequence_ + 1);
+  }
 
  private:
+  Example of_turn(const Turn& turn) const {
+    Example example;
+    example.tokens = tokenizer_.begin_of_text();
+    append_turn(turn.context, turn.answer, tokenizer_, example);
+    if (config_.end_of_text) {
+      plain_end_ = true;
+      example.tokens.push_back(end_ ? *end_ : end_of_answers(tokenizer_));
+      example.loss_mask.push_back(1);
+    }
+    return example;
+  }
+
+  // A conversation of which only what comes after the prompt is trained on.
+  Example of_answer(const OrderedJson& messages, const OrderedJson& prompt, const OrderedJson& tools,
+                    const std::string& where) const {
+    Example example = chat().example(messages, tools, where);
+    const std::vector<std::int32_t> given = chat().prompt(prompt, tools, where);
+    const auto same =
+        std::mismatch(given.begin(), given.end(), example.tokens.begin(), example.tokens.end()).first;
+    std::fill_n(example.loss_mask.begin(), same - given.begin(), 0);
+    return example;
+  }
+
+  Example preference(const JsonlPreference& line, const OrderedJson& tools, const std::string& where) const {
+    Example both, rejected;
+    if (line.chosen_messages.is_null()) {
+      both = of_turn({line.prompt, line.chosen});
+      rejected = of_turn({line.prompt, line.rejected});
+    } else {
+      both = of_answer(line.chosen_messages, line.prompt_messages, tools, where + ", " + config_.chosen);
+      rejected =
+          of_answer(line.rejected_messages, line.prompt_messages, tools, where + ", " + config_.rejected);
+    }
+    for (const auto& [example, name] :
+         {std::pair(&both, &config_.chosen), std::pair(&rejected, &config_.rejected)})
+      if (example->tokens.size() < 2 ||
+          std::count(example->loss_mask.begin() + 1, example->loss_mask.end(), 1) == 0)
+        throw Error(where, shown(*name) + " must have at least one token, behind at least one of the prompt",
+                    "none");
+    both.rejected = both.tokens.size();
+    append(both.tokens, rejected.tokens);
+    both.loss_mask.insert(both.loss_mask.end(), rejected.loss_mask.begin(), rejected.loss_mask.end());
+    both.reference = line.reference;
+    return both;
+  }
+
+  // The front of the prompt is removed, as much of both, and if that is not enough, the ends of the answers, of the longer one first.
+  void cut_preference(Example& example) const {
+    const auto begin = example.tokens.begin();
+    const auto middle = static_cast<std::ptrdiff_t>(example.rejected);
+    std::array<Example, 2> halves;
+    halves[0].tokens.assign(begin, begin + middle);
+    halves[1].tokens.assign(begin + middle, example.tokens.end());
+    halves[0].loss_mask.assign(example.loss_mask.begin(), example.loss_mask.begin() + middle);
+    halves[1].loss_mask.assign(example.loss_mask.begin() + middle, example.loss_mask.end());
+    const std::size_t begins = std::max<std::size_t>(tokenizer_.begin_of_text().size(), 1);
+    std::size_t front = static_cast<std::size_t>(example.positions() - sequence_ + 1) / 2;
+    for (const Example& half : halves) {
+      const std::size_t context = context_of(half);
+      front = std::min(front, context - std::min(context, begins));
+    }
+    for (Example& half : halves) erase_front(half, std::min(context_of(half), begins), front);
+    while (halves[0].positions() + halves[1].positions() > sequence_) {
+      Example& longer = halves[0].tokens.size() > halves[1].tokens.size() ? halves[0] : halves[1];
+      longer.tokens.pop_back();
+      longer.loss_mask.pop_back();
+    }
+    example.rejected = halves[0].tokens.size();
+    example.tokens = std::move(halves[0].tokens);
+    example.loss_mask = std::move(halves[0].loss_mask);
+    append(example.tokens, halves[1].tokens);
+    example.loss_mask.insert(example.loss_mask.end(), halves[1].loss_mask.begin(), halves[1].loss_mask.end());
+  }
+
+  static std::size_t context_of(const Example& example) {
+    return static_cast<std::size_t>(std::find(example.loss_mask.begin(), example.loss_mask.end(), 1) -
+                                    example.loss_mask.begin());
+  }
+
+  // Removes `count` tokens behind the first `kept`.
+  static void erase_front(Example& example, std::size_t kept, std::size_t count) {
+    const auto from = static_cast<std::ptrdiff_t>(kept), dropped = static_cast<std::ptrdiff_t>(count);
+    example.tokens.erase(example.tokens.begin() + from, example.tokens.begin() + from + dropped);
+    example.loss_mask.erase(example.loss_mask.begin() + from, example.loss_mask.begin() + from + dropped);
+  }
+
   // Created for the first line with messages, so that a template that cannot be run is no error without such
   // lines.
   const ChatFormat& chat() const {
@@ -87,13 +178,16 @@ class Turns : public JsonlFormat {
   }
 
   const JsonlFilesConfig config_;
-  const JsonlFields fields_{config_.prompt, config_.completion, config_.messages, config_.text};
+  const JsonlFields fields_{config_.prompt, config_.completion, config_.messages,
+                            config_.text,   config_.chosen,     config_.rejected};
   const Tokenizer& tokenizer_;
   std::int64_t sequence_;
   std::optional<std::int32_t> end_;
   mutable std::once_flag once_;
   mutable std::unique_ptr<ChatFormat> chat_;
-  mutable std::atomic<bool> plain_end_ = false;  // a line of another form was read
+  mutable std::atomic<bool> plain_end_ = false;                     // a line of another form was read
+  mutable std::atomic<bool> preferences_ = false, others_ = false;  // lines that were read
+  mutable std::atomic<bool> without_reference_ = false;             // a preference among them
 };
 
 }  // namespace
@@ -110,6 +204,10 @@ void JsonlFilesConfig::fields(layers::FieldVisitor& v) {
     {"The name of the member with a list of messages; those of the assistant are trained on; \"\": not "
      "used."});
   v("text", text, {"The name of the member with a text, which is trained on as a whole; \"\": not used."});
+  v("chosen", chosen,
+    {"The name of the member with the preferred one of two answers, for a loss of preferences; \"\": not "
+     "used."});
+  v("rejected", rejected, {"The name of the member with the other answer; \"\": not used."});
   v("chat_template", chat_template,
     {"How messages are written; none: by the tokenizer's chat template, or as \"roles\" when it has none."});
   v("chat_time", chat_time, {"The time for templates that ask for it, in seconds since 1970; none: now."});
@@ -131,7 +229,10 @@ void JsonlFilesConfig::check() const {
   if (prompt.empty() != completion.empty())
     throw Error("input", "prompt and completion must both be named, or neither",
                 "'" + prompt + "' and '" + completion + "'");
-  if (prompt.empty() && messages.empty() && text.empty())
+  if (chosen.empty() != rejected.empty())
+    throw Error("input", "chosen and rejected must both be named, or neither",
+                "'" + chosen + "' and '" + rejected + "'");
+  if (prompt.empty() && messages.empty() && text.empty() && chosen.empty())
     throw Error("input", "must name the members of at least one form", "none");
 }
 
@@ -148,8 +249,13 @@ void JsonlFilesConfig::resume_from(const InputConfig& before) {
 
 std::unique_ptr<Dataset> JsonlFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                                 std::int64_t sequence) const {
-  return open_jsonl(*this, std::make_shared<Turns>(*this, tokenizer, sequence), too_long, tokenizer,
-                    vocabulary, {.sequence = sequence, .pack = pack});
+  return open_jsonl(*this, format(tokenizer, sequence), too_long, tokenizer, vocabulary,
+                    {.sequence = sequence, .pack = pack});
+}
+
+std::shared_ptr<const JsonlFormat> JsonlFilesConfig::format(const Tokenizer& tokenizer,
+                                                            std::int64_t sequence) const {
+  return std::make_shared<Turns>(*this, tokenizer, sequence);
 }
 
 }  // namespace meshloom::trainer

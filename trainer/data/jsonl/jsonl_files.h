@@ -7,12 +7,15 @@
 
 namespace meshloom::trainer {
 
+class JsonlFormat;
+
 struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   static constexpr std::string_view kName = "JsonlFiles";
   static constexpr std::string_view kAbout =
       "Fine-tuning examples, one per line of JSON; only answers are trained on.";
   // Names of the members of a line; "" = not used.
-  std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text";
+  std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text",
+              chosen = "chosen", rejected = "rejected";
   // How messages are written: none = by the tokenizer's chat template, or in the built-in format "roles" when
   // it has none (chat_format.h).
   std::optional<std::string> chat_template;
@@ -35,6 +38,8 @@ struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   void resume_from(const InputConfig& before) override;
   std::unique_ptr<Dataset> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                 std::int64_t sequence) const override;
+  // How lines become examples for rows of so many tokens. The tokenizer must outlive it.
+  std::shared_ptr<const JsonlFormat> format(const Tokenizer& tokenizer, std::int64_t sequence) const;
 };
 
 }  // namespace meshloom::trainer

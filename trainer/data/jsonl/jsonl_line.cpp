@@ -39,16 +39,28 @@ JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, con
   const OrderedJson json = parse_ordered_json(line, where, "the line", kDepth);
   if (!json.is_object()) throw Error(where, "a line must be a JSON object", shown_json(json));
   const auto has = [&](const std::string& name) { return !name.empty() && json.contains(name); };
-  const bool pair = has(fields.prompt) || has(fields.completion);
+  const bool preference = has(fields.chosen) || has(fields.rejected);
+  // A preference has a prompt of its own.
+  const bool pair = has(fields.completion) || (has(fields.prompt) && !preference);
   std::vector<std::string> found;
+  if (preference) found.push_back(has(fields.chosen) ? fields.chosen : fields.rejected);
   if (pair) found.push_back(has(fields.prompt) ? fields.prompt : fields.completion);
   if (has(fields.messages)) found.push_back(fields.messages);
   if (has(fields.text)) found.push_back(fields.text);
   if (found.size() > 1)
     throw Error(where,
-                "must be of one form; --set input." + std::string(pair ? "text" : "messages") +
+                "must be of one form; --set input." +
+                    std::string(preference ? "chosen='\"\"' input.rejected"
+                                : pair     ? "text"
+                                           : "messages") +
                     "='\"\"' turns a form off",
                 "members " + hal::join(found));
+  if (preference) {
+    JsonlLine line_of{
+        {}, {}, {}, parse_preference(json, {fields.prompt, fields.chosen, fields.rejected}, where)};
+    if (const auto tools = json.find("tools"); tools != json.end()) line_of.tools = *tools;
+    return line_of;
+  }
   if (pair) return {{{text_of(json, fields.prompt, where), text_of(json, fields.completion, where)}}, {}, {}};
   if (has(fields.messages)) {
     const std::string here = where + ", " + fields.messages;
@@ -66,6 +78,7 @@ JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, con
   if (!fields.prompt.empty()) form(shown(fields.prompt) + " and " + shown(fields.completion));
   if (!fields.messages.empty()) form(shown(fields.messages));
   if (!fields.text.empty()) form(shown(fields.text));
+  if (!fields.chosen.empty()) form(shown(fields.chosen) + " and " + shown(fields.rejected));
   throw Error(where, "a line must have " + forms,
               names.empty() ? "an empty object" : "members " + hal::join(names));
 }

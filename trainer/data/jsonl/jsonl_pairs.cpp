@@ -18,7 +18,7 @@ class Pairs : public JsonlFormat {
 
   Example read(const std::string& line, const std::string& where) const override {
     const Turn pair =
-        parse_jsonl_line(line, {config_.prompt, config_.completion, "", ""}, where).turns.front();
+        parse_jsonl_line(line, {config_.prompt, config_.completion, "", "", "", ""}, where).turns.front();
     Prompt prompt = config_.begin(tokenizer_, pair.context);
     if (prompt.source.empty()) throw Error(where, "a prompt must have at least one token", "none");
     Example example{std::move(prompt.tokens), {}, std::move(prompt.source)};

@@ -45,6 +45,35 @@ class RowsByRoom {
   std::vector<std::uint64_t> some_;              // one bit per room: whether rows have it
 };
 
+void append_document(const Example& example, std::size_t begin, std::size_t end, std::int32_t segment,
+                     Batch& batch) {
+  for (std::size_t i = begin; i + 1 < end; ++i) {
+    batch.tokens.push_back(example.tokens[i]);
+    batch.targets.push_back(example.loss_mask[i + 1] ? example.tokens[i + 1] : kIgnored);
+    batch.segments.push_back(segment);
+    batch.positions.push_back(static_cast<std::int32_t>(i - begin));
+  }
+}
+
+// The chosen answer's document, and behind it the rejected one's.
+void append_preference(const Example& example, Batch& batch) {
+  const std::array<std::size_t, 3> bounds = {0, example.rejected, example.tokens.size()};
+  for (std::size_t which = 0; which < 2; ++which) {
+    const std::size_t first = batch.targets.size();
+    append_document(example, bounds[which], bounds[which + 1], static_cast<std::int32_t>(which) + 1, batch);
+    batch.answers.resize(batch.targets.size(), 0);
+    if (example.reference) batch.reference_logprobs.resize(batch.targets.size(), 0);
+    bool before = false;  // a target of the answer
+    for (std::size_t i = first; i < batch.targets.size(); ++i) {
+      if (batch.targets[i] == kIgnored) continue;
+      batch.answers[i] = which == 0 ? 1.0F : -1.0F;
+      if (example.reference && !before)
+        batch.reference_logprobs[i] = static_cast<float>((*example.reference)[which]);
+      before = true;
+    }
+  }
+}
+
 }  // namespace
 
 RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence) {
@@ -118,13 +147,11 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
        at < packing_.starts[static_cast<std::size_t>(row) + 1]; ++at) {
     const Example example =
         range_.examples->read(range_.begin + packing_.examples[static_cast<std::size_t>(at)]);
-    ++segment;
-    for (std::size_t i = 0; i + 1 < example.tokens.size(); ++i) {
-      batch.tokens.push_back(example.tokens[i]);
-      batch.targets.push_back(example.loss_mask[i + 1] ? example.tokens[i + 1] : kIgnored);
-      batch.segments.push_back(segment);
-      batch.positions.push_back(static_cast<std::int32_t>(i));
+    if (example.rejected > 0) {
+      append_preference(example, batch);
+      continue;
     }
+    append_document(example, 0, example.tokens.size(), ++segment, batch);
     for (std::size_t i = 0; i < example.source.size(); ++i) {
       batch.source.push_back(example.source[i]);
       batch.source_segments.push_back(segment);
@@ -135,6 +162,8 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
   batch.targets.resize(end, kIgnored);
   batch.segments.resize(end, 0);
   batch.positions.resize(end, 0);
+  for (std::vector<float>* part : {&batch.answers, &batch.reference_logprobs})
+    if (!part->empty()) part->resize(end, 0);
   for (std::vector<std::int32_t>* part : {&batch.source, &batch.source_segments, &batch.source_positions})
     part->resize(source_end, 0);
 }
