@@ -58,7 +58,15 @@ OrderedJson to_json(const Example& example, const Tokenizer& tokenizer) {
                    {"text", raw(example.tokens, tokenizer)}};
   if (!example.source.empty())
     json["source"] = {{"ids", example.source}, {"text", raw(example.source, tokenizer)}};
+  if (example.rejected > 0) json["rejected_begins"] = example.rejected;
+  if (example.reference) json["reference_logps"] = *example.reference;
   return json;
+}
+
+// What a token is to the loss.
+const char* target_text(const Example& example, std::size_t token) {
+  if (!example.loss_mask[token]) return "";
+  return example.rejected == 0 ? "target" : token < example.rejected ? "chosen" : "rejected";
 }
 
 void print(std::int64_t number, const Example& example, const Tokenizer& tokenizer) {
@@ -67,8 +75,8 @@ void print(std::int64_t number, const Example& example, const Tokenizer& tokeniz
   if (!example.source.empty()) fmt::print("  source: {}\n", quoted(raw(example.source, tokenizer)));
   fmt::print("  text:   {}\n", quoted(raw(example.tokens, tokenizer)));
   for (std::size_t i = 0; i < example.tokens.size(); ++i)
-    fmt::print("  {:>8} {} {}\n", example.tokens[i], example.loss_mask[i] ? "target" : "      ",
-               quoted(tokenizer.token(example.tokens[i])));
+    fmt::print("  {:>8} {:{}} {}\n", example.tokens[i], target_text(example, i),
+               example.rejected == 0 ? 6 : 8, quoted(tokenizer.token(example.tokens[i])));
 }
 
 int show_data(const Registries& registries, const DataOptions& options) {
@@ -139,7 +147,7 @@ void add_data(CLI::App& app, const Registries& registries, Action& action) {
       "each "
       "example the\n"
       "whole text is printed, and then its tokens with their ids; \"target\" marks tokens that the loss "
-      "counts.\n"
+      "counts, \"chosen\" and \"rejected\" those of a preference.\n"
       "Examples:\n  meshloom data chats.jsonl --init smol --show 3\n  meshloom data text.txt --recipe tiny "
       "--json");
   command->callback([=, &action] { action = [=] { return show_data(registries, *options); }; });

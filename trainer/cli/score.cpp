@@ -150,7 +150,7 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
                          ->type_name("FILE")
                          ->needs(preferences);
   preferences->needs(out);
-  command->add_flag("--ids", options->ids, "The text is a JSON list of token ids");
+  command->add_flag("--ids", options->ids, "The text is a JSON list of token ids")->excludes(preferences);
   command
       ->add_option("--sequence", options->sequence,
                    "Tokens that the model reads at once, at most (as in training)")
@@ -160,12 +160,17 @@ void add_score(CLI::App& app, const Registries& registries, Action& action) {
                    "Tokens between the windows in which a longer text is read; a token is scored in the "
                    "first that has "
                    "it. 0 = half of a window")
-      ->check(integer_from(0));
+      ->check(integer_from(0))
+      ->excludes(preferences);
   command->add_option("--top", options->top, "Also print so many of the most probable tokens at each place")
-      ->check(CLI::Range(0, 20));
+      ->check(CLI::Range(0, 20))
+      ->excludes(preferences);
   options->inference.add_to(*command);
-  CLI::Option* json = command->add_flag("--json", options->json, "Print a JSON object");
-  command->add_flag("--quiet,-q", options->quiet, "Print the sums alone")->excludes(json);
+  CLI::Option* json =
+      command->add_flag("--json", options->json, "Print a JSON object")->excludes(preferences);
+  command->add_flag("--quiet,-q", options->quiet, "Print the sums alone")
+      ->excludes(json)
+      ->excludes(preferences);
   command->footer(
       "The text is computed at once, by the layers as training runs them, without caches. On the CPU in f32 "
       "the scores of a text that fits a window are those of `meshloom serve`, bit by bit.\n"

@@ -185,7 +185,8 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
   }
   for (const auto& [path, value] : leaves) {
     const bool limit = path == "decoder.positions" && (value == "SequenceLimit" || value == "none");
-    const bool loss = path.find(".regularizers") != std::string::npos && value != "LossFreeBalancing";
+    const bool loss = path == "loss" || path.starts_with("loss.") ||
+                      (path.find(".regularizers") != std::string::npos && value != "LossFreeBalancing");
     if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit && !loss)
       fields[path] = value;
   }

@@ -5,7 +5,7 @@
 
 A tiny Llama with a tokenizer and a chat template is made by transformers and imported; `meshloom score --preferences` writes the log-
 probabilities of the reference model, which TRL reads too and which are held to its own. Then both train, in f32 and in the order of
-the file, and the losses, accuracies and margins of every step are compared. (TRL's sigmoid loss has no label smoothing.)
+the file, and the losses, accuracies and margins of every step, and the trained models' logits, are compared. (TRL's sigmoid loss has no label smoothing.)
 """
 import json
 import pathlib
@@ -78,8 +78,10 @@ def ours(meshloom, imported, pairs, out, loss):
                            f"peak_learning_rate={RATE} schedule=ConstantSchedule{{}}}}"}
     options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]
     run(meshloom, "train", "--init", imported, "--data", pairs, "--out", out, "--steps", STEPS, *options)
+    run(meshloom, "export", "--checkpoint", out, "--out", out / "exported")
     rows = [json.loads(line) for line in open(out / "metrics.jsonl")]
-    return [(row["loss"], row["summaries"]["preference/accuracy"], row["summaries"]["preference/margin"]) for row in rows]
+    model = transformers.AutoModelForCausalLM.from_pretrained(out / "exported", torch_dtype=torch.float32)
+    return model, [(row["loss"], row["summaries"]["preference/accuracy"], row["summaries"]["preference/margin"]) for row in rows]
 
 
 def theirs(folder, tokenizer, pairs, work, loss):
@@ -107,7 +109,7 @@ def theirs(folder, tokenizer, pairs, work, loss):
         optimizer.step()
         new = {name: values[len(before.get(name, [])):] for name, values in metrics_of(trainer).items()}
         steps.append((loss_value.item(), mean(new["rewards/accuracies"]), mean(new["rewards/margins"])))
-    return steps
+    return model, steps
 
 
 def metrics_of(trainer):
@@ -135,16 +137,20 @@ def main(meshloom):
             with_reference = [json.loads(line) for line in open(scored)]
             assert [{k: v for k, v in row.items() if not k.startswith("ref_")} for row in with_reference] == rows
             for loss in ("DPOLoss{beta=0.2}", "SimPOLoss{beta=2 gamma=0.5}"):
-                got = ours(meshloom, work / "imported", scored, work / f"{form}-{loss[:5]}", loss)
+                model, got = ours(meshloom, work / "imported", scored, work / f"{form}-{loss[:5]}", loss)
                 # Without our references, TRL computes its own of the same model.
-                want = theirs(folder, tokenizer, rows, work, loss)
+                wanted, want = theirs(folder, tokenizer, rows, work, loss)
                 if loss.startswith("DPO"):  # the model is its reference: the sign of the first margins is that of a rounding
                     got[0], want[0] = (got[0][0], got[0][2]), (want[0][0], want[0][2])
                 worst = max(abs(a - b) / max(1.0, abs(b)) for g, w in zip(got, want) for a, b in zip(g, w))
-                ok = worst < 1e-4 and len(got) == STEPS
+                tokens = torch.arange(40).reshape(1, -1)
+                with torch.no_grad():
+                    learnt = (model(tokens).logits - wanted.eval()(tokens).logits).abs().max().item()
+                ok = worst < 1e-4 and learnt < 1e-3 and len(got) == STEPS
                 failed += not ok
                 print(f"{form}, {loss}: losses {got[0][0]:.5f} ... {got[-1][0]:.5f}, TRL {want[0][0]:.5f} ... "
-                      f"{want[-1][0]:.5f}; largest difference {worst:.1e}{'' if ok else '  FAILED'}")
+                      f"{want[-1][0]:.5f}; largest difference {worst:.1e}, of the "
+                      f"trained models' logits {learnt:.1e}{'' if ok else '  FAILED'}")
     print(f"trl {trl.__version__}, transformers {transformers.__version__}: "
           + ("all agree" if not failed else f"{failed} differ"))
     return 1 if failed else 0

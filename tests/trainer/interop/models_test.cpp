@@ -6,6 +6,7 @@
 #include <map>
 
 #include "hal/registry.h"
+#include "layers/config/tree.h"
 #include "tests/message_of.h"
 #include "tests/trainer/interop/support.h"
 #include "tests/trainer/run/binary.h"
@@ -161,6 +162,19 @@ TEST(Export, TakesNothingOverThatDescribesTheModel) {
     EXPECT_FALSE(written.contains(name)) << name;
   const trainer::Imported again = import_quietly(scratch.path("out"), scratch.path("again"));
   EXPECT_EQ(read_text(again.checkpoint + "/config.txt"), read_text(imported.checkpoint + "/config.txt"));
+}
+
+// A loss is of the training, and no part of the model.
+TEST(Export, DoesNotDependOnTheLoss) {
+  const auto config = nlohmann::json::parse(read_text(model_directory("llama") + "/config.json"));
+  layers::CausalLM::Config model =
+      trainer::read_config_json(config, "config.json", classes(), [](const std::string&) {}).model;
+  const auto written = [&] { return trainer::write_config_json(model, 64, "", classes()).json.dump(); };
+  const std::string before = written();
+  for (const char* loss : {"ChunkedLoss{}", "RegularizedCrossEntropy{z_loss=1e-4}", "DPOLoss{}"}) {
+    layers::set(model, "loss", loss, classes());
+    EXPECT_EQ(written(), before) << loss;
+  }
 }
 
 // transformers refuses a llama whose hidden_size is no multiple of its heads, but not a mistral, which is the same.
