@@ -4,6 +4,7 @@
 #include "kernels/elementwise/elementwise.h"
 #include "kernels/layout/layout.h"
 #include "kernels/reduce_sum/reduce_sum.h"
+#include "kernels/split/split.h"
 
 namespace meshloom::layers {
 namespace {
@@ -25,30 +26,40 @@ TokenLoss::Result PreferenceLoss::forward(Context&, Tensor logits, Tensor target
   return {result.loss, result.valid};
 }
 
-TokenLoss::Result PreferenceLoss::combine(Context& ctx, Result tokens) {
-  const auto& preferences = ctx.get<Preferences>("preferences");
+std::vector<Tensor> PreferenceLoss::sums_of(const Preferences& preferences, const Result& tokens) {
   const kernels::Shape shape = preferences.answers.type().shape;
   std::vector<Tensor> inputs{kernels::reshape(tokens.loss, shape), kernels::reshape(tokens.valid, shape),
                              preferences.answers};
   if (preferences.reference) inputs.push_back(preferences.reference);
   const auto [loss, valid, answer, reference] = kernels::inputs<4>();
   const Expr logprob = preferences.reference ? -loss - reference : -loss;
-  const Expr chosen = valid * (answer > 0), rejected = valid * (answer < 0);
-  // Where a target is ignored, the loss and the reference mean nothing: a selection leaves them out, whatever they are.
-  const std::vector<Tensor> terms = kernels::elementwise(
-      inputs, {select(chosen, logprob, 0), select(rejected, logprob, 0), chosen, rejected}, shape);
+  std::vector<std::vector<Tensor>> parts(4);
+  for (std::int64_t pair = 1; pair <= preferences.pairs; ++pair) {
+    const auto is = [&](double number) { return valid * (answer > number - 0.5) * (answer < number + 0.5); };
+    const Expr chosen = is(static_cast<double>(pair)), rejected = is(static_cast<double>(-pair));
+    // Where a target is ignored, the loss and the reference mean nothing: a selection leaves them out, whatever they are.
+    const std::vector<Tensor> terms = kernels::elementwise(
+        inputs, {select(chosen, logprob, 0), select(rejected, logprob, 0), chosen, rejected}, shape);
+    for (std::size_t i = 0; i < terms.size(); ++i) parts[i].push_back(row_sums(terms[i]));
+  }
   std::vector<Tensor> sums;
-  for (const Tensor& term : terms) sums.push_back(row_sums(term));
+  for (const std::vector<Tensor>& of_pairs : parts)
+    sums.push_back(of_pairs.size() == 1 ? of_pairs[0] : kernels::concat_rows(of_pairs));
+  return sums;
+}
+
+TokenLoss::Result PreferenceLoss::combine(Context& ctx, Result tokens) {
+  const std::vector<Tensor> sums = sums_of(ctx.get<Preferences>("preferences"), tokens);
   const auto [c, r, c_length, r_length] = kernels::inputs<4>();
   const Expr margin = reward({c, max(c_length, 1)}) - reward({r, max(r_length, 1)});
-  // Rows that hold no pair, such as those that fill the last batch of an evaluation, have no loss.
+  // Rows have fewer pairs than they may have, and those that fill the last batch of an evaluation none.
   const Expr counts = (c_length > 0) * (r_length > 0);
-  const kernels::Shape rows{shape[0]};
+  const kernels::Shape pairs = sums[0].type().shape;
   const std::vector<Tensor> of_pairs =
-      kernels::elementwise(sums, {select(counts, pair_loss(margin), 0), counts}, rows);
+      kernels::elementwise(sums, {select(counts, pair_loss(margin), 0), counts}, pairs);
   if (ctx.training()) {
     const std::vector<Tensor> reported =
-        kernels::elementwise(sums, {counts * (margin > 0), counts * margin}, rows);
+        kernels::elementwise(sums, {counts * (margin > 0), counts * margin}, pairs);
     const Tensor count = kernels::reduce_sum(of_pairs[1], 0);
     ctx.summary("accuracy", ratio(kernels::reduce_sum(reported[0], 0), count));
     ctx.summary("margin", ratio(kernels::reduce_sum(reported[1], 0), count));

@@ -6,13 +6,14 @@
 
 namespace meshloom::layers {
 
-// Call information: every row holds one pair, as two documents.
+// Call information: rows hold pairs, each of which is two documents.
 struct Preferences {
-  Tensor
-      answers;  // (B, S) f32: 1 where the target is of the chosen answer, -1 of the rejected one, 0 of neither
-  Tensor
-      reference;  // (B, S) f32: log-probabilities of the answers' targets under the reference model, of which only the
-                  // sum over an answer counts; an empty tensor if the loss does not read it
+  // (B, S) f32: p where the target is of the chosen answer of the row's pair p, from 1, -p of its rejected answer, 0 of no answer
+  Tensor answers;
+  // (B, S) f32: log-probabilities of the answers' targets under the reference model, of which only the sum over an answer counts;
+  // an empty tensor if the loss does not read it
+  Tensor reference;
+  std::int64_t pairs = 1;  // of a row, at most
 };
 
 // A loss of each pair, made of the log-probabilities of its answers: sums over the targets of each.
@@ -25,7 +26,7 @@ class PreferenceLoss : public TokenLoss {
   using TokenLoss::TokenLoss;
   // The cross-entropy of each token, of which combine() makes the losses of pairs.
   Result forward(Context& ctx, Tensor logits, Tensor targets) override;
-  // Returns the losses of pairs (B). While training it reports accuracy, the part of the pairs whose chosen answer has the larger
+  // Returns the losses of pairs (pairs * B), 0 where a row has fewer. While training it reports accuracy, the part of the pairs whose chosen answer has the larger
   // reward, and margin, the mean difference of the rewards.
   Result combine(Context& ctx, Result tokens) override;
 
@@ -37,6 +38,10 @@ class PreferenceLoss : public TokenLoss {
   virtual kernels::Expr reward(const Answer& answer) const = 0;
   // `margin` is the reward of the chosen answer less that of the rejected one.
   virtual kernels::Expr pair_loss(const kernels::Expr& margin) const = 0;
+
+ private:
+  // Of all pairs (pairs * B): the log-probabilities of the chosen and of the rejected answers, and the numbers of their targets.
+  static std::vector<Tensor> sums_of(const Preferences& preferences, const Result& tokens);
 };
 
 // Direct preference optimization (Rafailov et al., 2023):

@@ -80,14 +80,14 @@ struct Tracer {
   }
 
   // What losses of pairs read of every target.
-  Preferences preferences(std::int64_t batch, std::int64_t sequence, bool reference) {
+  Preferences preferences(std::int64_t batch, std::int64_t sequence, std::int64_t pairs, bool reference) {
     const auto more = [&](const char* name) {
       const Tensor input = builder.input(name, {kernels::DType::f32, {batch, sequence}}, kernels::Role::input,
                                          {axis::kBatch, axis::kSeq});
       traced.rows.push_back(input.id);
       return input;
     };
-    Preferences made{more("answers"), {}};
+    Preferences made{more("answers"), {}, pairs};
     if (reference) made.reference = more("reference_logprobs");
     return made;
   }
@@ -182,12 +182,14 @@ bool any_loss(const Config& model, const std::function<bool(const TokenLoss::Con
 }  // namespace
 
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
-                  std::int64_t sequence, bool training, bool documents, std::int64_t source) {
+                  std::int64_t sequence, bool training, bool documents, std::int64_t source,
+                  std::int64_t preferences) {
   Tracer t(model, catalog, "loss");
   source = check_size(model, batch, sequence, source);
   const Tensor tokens = t.ids("tokens", batch, sequence), targets = t.ids("targets", batch, sequence);
   Tracer::Rows rows = t.rows(batch, sequence, source, documents);
-  if (reads_preferences(model)) rows.preferences = t.preferences(batch, sequence, reads_reference(model));
+  if (reads_preferences(model))
+    rows.preferences = t.preferences(batch, sequence, preferences, reads_reference(model));
   t.declare();
   Context ctx(t.builder, t.record, {}, training);
   rows.put_into(ctx);

@@ -79,11 +79,11 @@ struct Traced {
 //   source     the length T of sources, for a model with an encoder; 0 = `sequence`. There are more inputs then: "segments",
 //              "source" (B, T) i32, the tokens of the source, "source_segments" (B, T) i32, the document that a token is the
 //              source of, and with `documents` "source_positions" (B, T) i32. Without an encoder it must be 0.
-// A loss of pairs has the inputs "answers" and, if it reads a reference, "reference_logprobs" (B, S) f32 (Preferences) more; its
-// token_count is the number of pairs.
+//   preferences  pairs of answers that a row holds, at most, for a loss that reads them. There are the inputs "answers" and, if
+//              it reads a reference, "reference_logprobs" (B, S) f32 (Preferences) more, and token_count is the number of pairs.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                   std::int64_t sequence, bool training = true, bool documents = false,
-                  std::int64_t source = 0);
+                  std::int64_t source = 0, std::int64_t preferences = 1);
 // With `padding` there is the input "segments", which says what part of a row is padding.
 Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                     std::int64_t sequence, std::int64_t source = 0, bool padding = false);

@@ -360,9 +360,9 @@ class Composer {
   }
 
   layers::Traced trace_loss(Step step, bool training = true) {
-    layers::Traced traced =
-        layers::trace_loss(model_, catalog_, options_.rows() / plan_.mesh.size(AxisName::islands),
-                           options_.sequence, training, options_.documents, options_.source);
+    layers::Traced traced = layers::trace_loss(
+        model_, catalog_, options_.rows() / plan_.mesh.size(AxisName::islands), options_.sequence, training,
+        options_.documents, options_.source, options_.preferences);
     traced.program.name = to_string(step);
     show(traced.program, "trace");
     set_precision(traced);

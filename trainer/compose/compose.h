@@ -148,6 +148,7 @@ struct ComposeOptions {
   // Rows hold several documents: training and evaluation have the inputs "segments" and "positions"
   // (layers/models/trace.h).
   bool documents = false;
+  std::int64_t preferences = 1;  // of a row, at most, where the loss reads them
   // The number of tokens of the encoder's sources; 0 = as many as the program's sequence.
   std::int64_t source = 0, logits_source = 0;
   bool logits_row_exact = false;  // as DecodeOptions::row_exact, of Step::logits

@@ -222,6 +222,7 @@ ComposeOptions TrainerConfig::compose_options() const {
   options.param_dtype = hal::dtype_from_string(param_dtype);
   options.evaluation = eval_batches > 0;
   options.documents = input->documents();
+  options.preferences = input->preferences();
   options.source = input->source(sequence);
   return options;
 }

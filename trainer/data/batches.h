@@ -22,8 +22,8 @@ struct Batch {
   // (rows, source), when the model has an encoder: the tokens that it reads, the document of the row that
   // each belongs to (0 = padding), and its position in that document's source. Otherwise empty.
   std::vector<std::int32_t> source, source_segments, source_positions;
-  // (rows, sequence), when every row holds a preference (layers/loss/preference_loss.h): 1 where the target is of the chosen
-  // answer, -1 of the rejected one, else 0; and log-probabilities under a reference model, each the whole answer's at the
+  // (rows, sequence), when rows hold preferences (layers/loss/preference_loss.h): p where the target is of the chosen answer of the
+  // row's pair p, -p of its rejected one, else 0; and log-probabilities under a reference model, each the whole answer's at the
   // first of its targets, if they are known. Otherwise empty.
   std::vector<float> answers, reference_logprobs;
 

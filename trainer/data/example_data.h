@@ -18,6 +18,7 @@ struct ExampleDataOptions {
   std::int64_t source = 0;  // tokens of a row's source; 0 = examples have none
   TargetFormat target_format = {};
   bool preferences = false, reference = false;
+  std::int64_t preferences_per_row = 1;  // at most
 };
 
 // `eval` may be nullptr. Throws Error when one of the parts has no example.

@@ -37,6 +37,8 @@ class Examples {
   // preferences.
   virtual std::int64_t length(std::int64_t index) const = 0;
   virtual std::int64_t source_length(std::int64_t /*index*/) const { return 0; }
+  // The positions of a row that it takes (Example::positions).
+  virtual std::int64_t positions(std::int64_t index) const { return length(index) - 1; }
   virtual Example read(std::int64_t index) const = 0;
   virtual std::uint64_t hash(std::int64_t index) const = 0;  // hash_of(read(index))
 };

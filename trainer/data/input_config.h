@@ -86,6 +86,8 @@ struct InputConfig : layers::Config {
   virtual void check() const;
   // Whether rows hold documents that must be kept apart (Batch::segments).
   virtual bool documents() const = 0;
+  // How many preferences a row holds, at most.
+  virtual std::int64_t preferences() const { return 1; }
   // The number of tokens that a row has for an encoder besides its `sequence`; 0 = none: the model must have
   // no encoder.
   virtual std::int64_t source(std::int64_t /*sequence*/) const { return 0; }

@@ -14,9 +14,9 @@
 
 namespace meshloom::tests {
 
-// Of three rows of 5 places: a preference in each of two rows, and half a one, which counts nothing.
-inline constexpr float kAnswers[15] = {0, 1, 1, -1, -1, 1, 1, -1, -1, -1, 1, 0, 0, 0, 0};
-inline constexpr float kReference[15] = {0, -2.5F, 0, -3.5F, 0, -8, 0, -1.5F, 0, 0, -2, 0, 0, 0, 0};
+// Of three rows of 5 places: two preferences, one, and half a one, which counts nothing. Some of their targets are ignored.
+inline constexpr float kAnswers[15] = {0, 1, -1, 2, -2, 1, -1, 1, -1, -2, 1, 0, 0, 0, 0};
+inline constexpr float kReference[15] = {0, -2.5F, -3.5F, -1, -2, -4, 0, -9, -6.5F, 0, -2, 0, 0, 0, 0};
 
 // Tokens of a row's source, where the model reads one.
 inline std::int64_t source_of(const layers::Config& model) { return layers::reads_source(model) ? 7 : 0; }
@@ -30,7 +30,7 @@ struct Differentiated {
   Memory inputs;
 
   explicit Differentiated(const layers::Config& model)
-      : traced(layers::trace_loss(model, catalog(), 3, 5, true, false, source_of(model))) {
+      : traced(layers::trace_loss(model, catalog(), 3, 5, true, false, source_of(model), 2)) {
     const Batch batch = random_batch(3, 5, layers::vocabulary(model), 7);
     set("tokens", traced.tokens, batch.tokens.data());
     set("targets", traced.targets, batch.targets.data());
@@ -151,6 +151,7 @@ inline void check_device_agrees(const layers::Config& model, const std::string& 
   options.batch = 3;
   options.sequence = 5;
   options.source = source_of(model);
+  options.preferences = 2;
   bench.start(trainer::compose_training(model, adamw(), options, catalog(), bench.device->info()));
   for (const auto& [name, tensor] : d.inputs) bench.session->write(name, tensor.data);
   bench.set_rate(0);

@@ -85,12 +85,26 @@ TEST(Preferences, AreTwoDocumentsOfARow) {
   EXPECT_THAT(row.reference_logprobs, ElementsAre(0, -3.5, 0, 0, 0, -1, 0, 0, 0, 0));
 }
 
-TEST(Preferences, HaveARowEach) {
+TEST(Preferences, ShareRows) {
   const tests::Scratch scratch;
-  const auto data = open(all_of_it(), scratch.file("a.jsonl", kTexts + "\n" + kTexts + "\n"), 40);
+  const std::string file = scratch.file("a.jsonl", kTexts + "\n" + kTexts + "\n" + kTexts + "\n");
+  JsonlFilesConfig config = all_of_it();
+  const auto data = open(config, file, 16);
   EXPECT_FALSE(data->has_reference());
-  EXPECT_EQ(data->train(1, 0)->rows_per_epoch(), 2);
-  EXPECT_TRUE(data->train(1, 0)->rows(0, 0, 1).reference_logprobs.empty());
+  EXPECT_EQ(data->train(1, 0)->rows_per_epoch(), 2);  // of 7 places each
+  const Batch row = data->train(1, 0)->rows(0, 0, 1);
+  EXPECT_TRUE(row.reference_logprobs.empty());
+  EXPECT_EQ(text_of(row.targets), ".cd$.x$.cd$.x$..");
+  EXPECT_THAT(row.segments, ElementsAre(1, 1, 1, 1, 2, 2, 2, 3, 3, 3, 3, 4, 4, 4, 0, 0));
+  EXPECT_THAT(row.answers, ElementsAre(0, 1, 1, 1, 0, -1, -1, 0, 2, 2, 2, 0, -2, -2, 0, 0));
+  config.preferences_per_row = 1;
+  EXPECT_EQ(open(config, file, 16)->train(1, 0)->rows_per_epoch(), 3);
+  EXPECT_EQ(config.preferences(), 1);
+  config.preferences_per_row = 2;
+  EXPECT_EQ(open(config, file, 60)->train(1, 0)->rows_per_epoch(), 2);
+  config.pack = false;
+  EXPECT_EQ(open(config, file, 60)->train(1, 0)->rows_per_epoch(), 3);
+  EXPECT_EQ(config.preferences(), 1);
 }
 
 // Only what follows the prompt is an answer, however the prompt is given.

@@ -73,7 +73,7 @@ def run(*arguments):
 
 def ours(meshloom, imported, pairs, out, loss):
     settings = {"model.loss": loss, "sequence": SEQUENCE, "batch": BATCH, "dtype": "f32",
-                "input.shuffle": "false", "input.eval_fraction": 0, "eval_every": 0,
+                "input.shuffle": "false", "input.pack": "false", "input.eval_fraction": 0, "eval_every": 0,
                 "learner": f"AdamW{{beta1={BETAS[0]} beta2={BETAS[1]} eps={EPS} weight_decay={DECAY} clip_norm=0 "
                            f"peak_learning_rate={RATE} schedule=ConstantSchedule{{}}}}"}
     options = [part for name, value in settings.items() for part in ("--set", f"{name}={value}")]

@@ -121,7 +121,6 @@ std::unique_ptr<Dataset> open_jsonl(const InputConfig& input, std::shared_ptr<co
   options.target_format = form->target_format();
   options.preferences = form->has_preferences();
   options.reference = form->has_reference();
-  options.pack = options.pack && !options.preferences;  // a row holds one, whose documents are its answers
   options.eval_fraction = input.eval_fraction;
   options.shuffle = input.shuffle;
   return example_data(std::move(train), std::move(held), options);

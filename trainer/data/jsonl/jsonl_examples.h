@@ -46,6 +46,9 @@ class JsonlExamples : public Examples {
 
   std::int64_t size() const override { return static_cast<std::int64_t>(entries_.size()); }
   std::int64_t length(std::int64_t index) const override { return entry(index).tokens; }
+  std::int64_t positions(std::int64_t index) const override {
+    return entry(index).tokens - (form_->has_preferences() ? 2 : 1);
+  }
   Example read(std::int64_t index) const override;
   std::int64_t source_length(std::int64_t index) const override { return entry(index).source; }
   std::uint64_t hash(std::int64_t index) const override { return entry(index).hash; }

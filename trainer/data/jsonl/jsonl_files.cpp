@@ -217,6 +217,9 @@ void JsonlFilesConfig::fields(layers::FieldVisitor& v) {
   v("pack", pack,
     {"Whether a row holds as many examples as fit; false: one.",
      layers::means("whether examples share rows")});
+  v("preferences_per_row", preferences_per_row,
+    {"The preferences that share a row, at most; the loss has some small calls for each.",
+     layers::at_least(1)});
   v("too_long", too_long,
     {"What happens to an example that is too long: the front of its prompt and then its end are cut, it is "
      "left out, or it is an error.",
@@ -226,6 +229,8 @@ void JsonlFilesConfig::fields(layers::FieldVisitor& v) {
 void JsonlFilesConfig::check() const {
   InputConfig::check();
   check_too_long(too_long);
+  if (preferences_per_row < 1)
+    throw Error("input.preferences_per_row", "must be at least 1", std::to_string(preferences_per_row));
   if (prompt.empty() != completion.empty())
     throw Error("input", "prompt and completion must both be named, or neither",
                 "'" + prompt + "' and '" + completion + "'");
@@ -250,7 +255,7 @@ void JsonlFilesConfig::resume_from(const InputConfig& before) {
 std::unique_ptr<Dataset> JsonlFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                                 std::int64_t sequence) const {
   return open_jsonl(*this, format(tokenizer, sequence), too_long, tokenizer, vocabulary,
-                    {.sequence = sequence, .pack = pack});
+                    {.sequence = sequence, .pack = pack, .preferences_per_row = preferences_per_row});
 }
 
 std::shared_ptr<const JsonlFormat> JsonlFilesConfig::format(const Tokenizer& tokenizer,

@@ -25,6 +25,8 @@ struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   // template itself says how an answer ends.
   bool end_of_text = true;
   bool pack = true;  // a row holds as many examples as fit; false = one
+  std::int64_t preferences_per_row =
+      4;  // at most, where examples are packed: for each the loss has some calls
   // What happens to an example with more than sequence + 1 tokens. "cut": the front of its first prompt is
   // removed, apart from the begin-of-text tokens (or one token), and if that is not enough, the end of the
   // example. "skip": it is left out. "refuse": it is an error.
@@ -33,6 +35,7 @@ struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   void fields(layers::FieldVisitor& v) override;
   void check() const override;
   bool documents() const override { return true; }
+  std::int64_t preferences() const override { return pack ? preferences_per_row : 1; }
   std::vector<std::string> record(const TargetFormat& format) override;
   bool needs_record() const override { return tokenizer->chat_template && !chat_time; }
   void resume_from(const InputConfig& before) override;

@@ -55,18 +55,19 @@ void append_document(const Example& example, std::size_t begin, std::size_t end,
   }
 }
 
-// The chosen answer's document, and behind it the rejected one's.
-void append_preference(const Example& example, Batch& batch) {
+// The chosen answer's document, and behind it the rejected one's, of the row's pair `pair`.
+void append_preference(const Example& example, std::int32_t pair, Batch& batch) {
   const std::array<std::size_t, 3> bounds = {0, example.rejected, example.tokens.size()};
   for (std::size_t which = 0; which < 2; ++which) {
     const std::size_t first = batch.targets.size();
-    append_document(example, bounds[which], bounds[which + 1], static_cast<std::int32_t>(which) + 1, batch);
+    append_document(example, bounds[which], bounds[which + 1],
+                    2 * pair - 1 + static_cast<std::int32_t>(which), batch);
     batch.answers.resize(batch.targets.size(), 0);
     if (example.reference) batch.reference_logprobs.resize(batch.targets.size(), 0);
     bool before = false;  // a target of the answer
     for (std::size_t i = first; i < batch.targets.size(); ++i) {
       if (batch.targets[i] == kIgnored) continue;
-      batch.answers[i] = which == 0 ? 1.0F : -1.0F;
+      batch.answers[i] = static_cast<float>(which == 0 ? pair : -pair);
       if (example.reference && !before)
         batch.reference_logprobs[i] = static_cast<float>((*example.reference)[which]);
       before = true;
@@ -76,7 +77,8 @@ void append_preference(const Example& example, Batch& batch) {
 
 }  // namespace
 
-RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence) {
+RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence,
+                     std::int64_t max_examples) {
   std::vector<std::int64_t> order(lengths.size());
   std::iota(order.begin(), order.end(), std::int64_t{0});
   const auto length = [&](std::int64_t example) { return lengths[static_cast<std::size_t>(example)]; };
@@ -93,8 +95,7 @@ RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequ
       counts.push_back(0);
     }
     row_of[static_cast<std::size_t>(example)] = row;
-    ++counts[static_cast<std::size_t>(row)];
-    rooms.put(room - length(example), row);
+    if (++counts[static_cast<std::size_t>(row)] < max_examples) rooms.put(room - length(example), row);
   }
   RowPacking packing;
   packing.starts.push_back(0);
@@ -117,7 +118,7 @@ RowPacking single_rows(std::int64_t count) {
 }
 
 PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed,
-                       bool shuffle, bool pack, std::int64_t source)
+                       bool shuffle, bool pack, std::int64_t source, std::int64_t max_examples)
     : range_(range), batch_(batch), sequence_(sequence), source_(source), seed_(seed), shuffle_(shuffle) {
   if (batch < 1) throw Error("batch", "must be at least 1", std::to_string(batch));
   if (sequence < 1) throw Error("sequence", "must be at least 1", std::to_string(sequence));
@@ -134,9 +135,9 @@ PackedRows::PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequ
     return capacity > 0 ? hal::ceil_div(length * room, capacity) : 0;
   };
   for (std::int64_t i = range.begin; i < range.end; ++i)
-    lengths.push_back(std::max(part(range.examples->length(i) - 1, sequence),
+    lengths.push_back(std::max(part(range.examples->positions(i), sequence),
                                part(range.examples->source_length(i), source)));
-  packing_ = pack_rows(lengths, room);
+  packing_ = pack_rows(lengths, room, max_examples);
 }
 
 void PackedRows::append(std::int64_t row, Batch& batch) const {
@@ -147,11 +148,12 @@ void PackedRows::append(std::int64_t row, Batch& batch) const {
        at < packing_.starts[static_cast<std::size_t>(row) + 1]; ++at) {
     const Example example =
         range_.examples->read(range_.begin + packing_.examples[static_cast<std::size_t>(at)]);
+    ++segment;
     if (example.rejected > 0) {
-      append_preference(example, batch);
+      append_preference(example, segment, batch);
       continue;
     }
-    append_document(example, 0, example.tokens.size(), ++segment, batch);
+    append_document(example, 0, example.tokens.size(), segment, batch);
     for (std::size_t i = 0; i < example.source.size(); ++i) {
       batch.source.push_back(example.source[i]);
       batch.source_segments.push_back(segment);

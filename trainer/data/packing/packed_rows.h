@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <vector>
 
 #include "trainer/data/batches.h"
@@ -11,14 +12,15 @@
 namespace meshloom::trainer {
 
 // Decides which examples share a row by best-fit decreasing: longest first, each into the fullest row that
-// still has room for it. Depends on the lengths alone and takes at most O(n sequence / 64). Lengths are in
+// still has room for it, and fewer than max_examples. Depends on the lengths alone and takes at most O(n sequence / 64). Lengths are in
 // [1, sequence].
 struct RowPacking {
   std::vector<std::int64_t> examples;  // of all rows, row by row
   std::vector<std::int64_t> starts;  // the index in `examples` where each row begins, and the end of the last
   std::int64_t rows() const { return static_cast<std::int64_t>(starts.size()) - 1; }
 };
-RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence);
+RowPacking pack_rows(const std::vector<std::int64_t>& lengths, std::int64_t sequence,
+                     std::int64_t max_examples = std::numeric_limits<std::int64_t>::max());
 // Every example in a row of its own.
 RowPacking single_rows(std::int64_t count);
 
@@ -26,9 +28,10 @@ RowPacking single_rows(std::int64_t count);
 class PackedRows : public Batches {
  public:
   // Without `pack` every row holds one example. A row has room for `source` tokens of its examples' sources.
-  // Throws Error for a range without examples.
+  // `max_examples` is of a row that is packed. Throws Error for a range without examples.
   PackedRows(ExampleRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed, bool shuffle,
-             bool pack, std::int64_t source = 0);
+             bool pack, std::int64_t source = 0,
+             std::int64_t max_examples = std::numeric_limits<std::int64_t>::max());
 
   std::int64_t rows_per_epoch() const override { return packing_.rows(); }
   Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const override;
