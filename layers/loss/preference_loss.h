@@ -26,8 +26,8 @@ class PreferenceLoss : public TokenLoss {
   using TokenLoss::TokenLoss;
   // The cross-entropy of each token, of which combine() makes the losses of pairs.
   Result forward(Context& ctx, Tensor logits, Tensor targets) override;
-  // Returns the losses of pairs (pairs * B), 0 where a row has fewer. While training it reports accuracy, the part of the pairs whose chosen answer has the larger
-  // reward, and margin, the mean difference of the rewards.
+  // Returns the losses of pairs (pairs * B), 0 where a row has fewer. While training it reports accuracy, the part of the pairs whose
+  // chosen answer has the larger reward, and margin, the mean difference of the rewards.
   Result combine(Context& ctx, Result tokens) override;
 
  protected:
