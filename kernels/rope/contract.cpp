@@ -1,5 +1,8 @@
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -19,8 +22,8 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   Rules rules("rope", inputs, attrs);
   const bool positions = rules.flag("positions");
   positions ? rules.inputs({"x", "positions"}) : rules.inputs({"x"});
-  rules.attributes({"theta", "pairing", "dims", "offset"},
-                   {"inverse", "magnitude", "factor", "by_frequency", "by_pair", "shift", "positions"});
+  rules.attributes({"theta", "pairing", "dims", "offset"}, {"inverse", "magnitude", "factor", "by_frequency",
+                                                            "by_pair", "shift", "factors", "positions"});
   rules.floating(0);
   rules.rank(0, 4, 4);
   if (positions) {
@@ -46,6 +49,15 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   rules.require(attrs.has("factor") || std::none_of(kRamp.begin(), kRamp.end(),
                                                     [&](const char* name) { return attrs.has(name); }),
                 "by_frequency, by_pair and shift need a factor");
+  if (attrs.has("factors")) {
+    const std::vector<double> factors = rope_factors(attrs);
+    rules.require(factors.size() == static_cast<std::size_t>(dims / 2),
+                  "factors must be one number for each of " + std::to_string(dims / 2) + " pairs",
+                  std::to_string(factors.size()));
+    for (const double factor : factors)
+      rules.require(std::isfinite(factor) && factor > 0, "factors must be positive", std::to_string(factor));
+    rules.require(!attrs.has("factor"), "factors must not stand beside a factor");
+  }
   return {rules[0]};
 }
 
@@ -53,6 +65,7 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
 double frequency_of(const Attrs& attrs, std::int64_t p) {
   const double plain = std::pow(attrs.number("theta"),
                                 -2.0 * static_cast<double>(p) / static_cast<double>(attrs.integer("dims")));
+  if (attrs.has("factors")) return plain / rope_factors(attrs)[static_cast<std::size_t>(p)];
   const RopeScaling scaling = rope_scaling(attrs);
   const double kept = std::clamp(
       scaling.by_frequency * plain + scaling.by_pair * static_cast<double>(p) + scaling.shift, 0.0, 1.0);
@@ -130,7 +143,8 @@ Tolerance tolerance(const CallView& call) {
   const auto last = static_cast<double>(call.attrs.integer("offset") +
                                         (rope_positions(call) ? kLastPosition : call.inputs[0].dim(1)));
   const double eps = hal::epsilon(DType::f32), magnitude = std::max(1.0, rope_magnitude(call.attrs));
-  return {8 * eps, magnitude * (16 + (call.attrs.has("factor") ? 8 : 2) * last) * eps, 0};
+  return {8 * eps,
+          magnitude * (16 + (call.attrs.has("factor") || call.attrs.has("factors") ? 8 : 2) * last) * eps, 0};
 }
 
 void make_input(const CallView&, int index, std::uint64_t seed, const TensorView& into) {
@@ -169,6 +183,11 @@ Case scaled(Case plain, const RopeScaling& scaling, double magnitude = 1) {
   if (magnitude != 1) plain.attrs.set("magnitude", magnitude);
   return plain;
 }
+Case slowed(Case plain, const std::vector<double>& factors, double magnitude = 1) {
+  plain.attrs.set("factors", to_text(factors));
+  if (magnitude != 1) plain.attrs.set("magnitude", magnitude);
+  return plain;
+}
 std::vector<Case> cases() {
   return {make("pair", {1, 3, 1, 2}, 10000, true, 2, 0),
           make("half", {2, 17, 3, 16}, 10000, true, 16, 0),
@@ -187,6 +206,9 @@ std::vector<Case> cases() {
                  {.factor = 32, .by_pair = -0.2, .shift = 1.2}, 1.35),
           scaled(make("by-pair-back", {1, 9, 2, 25}, 10000, true, 24, 0, true),
                  {.factor = 16, .by_pair = -0.25, .shift = 1.5}, 1.28),
+          slowed(make("factors", {2, 17, 3, 16}, 10000, true, 16, 0), {1, 1.03, 1.5, 2.25, 0.75, 8, 31.5, 64},
+                 1.19),
+          slowed(make("factors-back", {1, 9, 2, 20}, 500000, false, 12, 3, true), {1, 1, 1.25, 3, 40, 40.5}),
           positioned(make("positions", {2, 17, 3, 16}, 10000, true, 16, 0)),
           positioned(make("positions-interleaved", {3, 9, 2, 20}, 10000, false, 12, 7)),
           positioned(make("positions-back", {2, 13, 5, 64}, 500000, true, 64, 3, true)),
@@ -203,9 +225,15 @@ Case random_case(const CaseSeed& seed) {
                     static_cast<double>(rng.of({100, 10000, 500000})), rng.flip(),
                     rng.flip() ? d - d % 2 : 2 * rng.integer(1, d / 2), rng.flip() ? 0 : rng.integer(0, 300),
                     rng.flip());
-  const std::int64_t form = rng.integer(0, 3);
+  const std::int64_t form = rng.integer(0, 4);
   if (rng.flip(0.3)) plain = positioned(std::move(plain));
   if (form == 0) return plain;
+  if (form == 4) {
+    std::vector<double> factors;
+    for (std::int64_t p = 0; p < plain.attrs.integer("dims") / 2; ++p)
+      factors.push_back(rng.uniform(0.5, 64));
+    return slowed(plain, factors, rng.flip() ? 1 : rng.uniform(0.5, 1.5));
+  }
   RopeScaling scaling{.factor = rng.uniform(1, 32)};
   if (form == 2) scaling = {scaling.factor, rng.uniform(0.5, 8), 0, -rng.uniform(0, 1)};
   if (form == 3) scaling = {scaling.factor, 0, -rng.uniform(0.05, 1), rng.uniform(0, 3)};
@@ -225,6 +253,7 @@ Tensor rope(Tensor x, const RopeOptions& options) {
     attrs.set("by_pair", options.scaling->by_pair);
     attrs.set("shift", options.scaling->shift);
   }
+  if (!options.factors.empty()) attrs.set("factors", to_text(options.factors));
   if (options.backwards) attrs.set("inverse", true);
   if (options.magnitude != 1) attrs.set("magnitude", options.magnitude);
   if (!options.positions) return x.builder->call1("rope", {x}, std::move(attrs));
@@ -240,6 +269,25 @@ RopeScaling rope_scaling(const Attrs& attrs) {
   };
   return {number("factor", 1), number("by_frequency", 0), number("by_pair", 0), number("shift", 0)};
 }
+
+std::vector<double> rope_factors(const Attrs& attrs) {
+  return attrs.has("factors") ? parse_rope_factors(attrs.text("factors")) : std::vector<double>{};
+}
+
+std::vector<double> parse_rope_factors(const std::string& text) {
+  std::vector<double> factors;
+  for (const char *at = text.data(), *end = at + text.size(); at < end;) {
+    double factor = 0;
+    const auto read = std::from_chars(at, end, factor);
+    if (read.ec != std::errc() || (read.ptr != end && (*read.ptr != ' ' || read.ptr + 1 == end)))
+      throw Error("factors", "must be numbers with a space between them", "'" + text + "'");
+    factors.push_back(factor);
+    at = read.ptr + 1;
+  }
+  return factors;
+}
+
+std::string to_text(const std::vector<double>& factors) { return fmt::format("{}", fmt::join(factors, " ")); }
 
 double rope_magnitude(const Attrs& attrs) { return attrs.has("magnitude") ? attrs.number("magnitude") : 1; }
 

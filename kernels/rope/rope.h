@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "kernels/program/builder.h"
 
@@ -24,6 +26,8 @@ struct RopeOptions {
   std::int64_t dims = 0;    // rotated features, even; 0 = D
   std::int64_t offset = 0;  // position of the first row
   std::optional<RopeScaling> scaling = {};
+  std::vector<double> factors =
+      {};                  // pair p turns factors[p] times slower, in place of a scaling; empty = none
   double magnitude = 1;    // rotated features are multiplied by it
   bool backwards = false;  // by the negative angles
   Tensor positions = {};   // optional: (B, S) i32, in place of the row's index s
@@ -33,12 +37,16 @@ struct RopeOptions {
 // stands at positions[b, s] + offset in place of s + offset (of positions below -2^20 or above 2^20 the angle is not accurate);
 // attrs theta (number), pairing (text "half" |
 // "interleaved"), dims, offset (integers), inverse (flag: rotates backwards, which is the gradient),
-// optionally magnitude and RopeScaling's factor, by_frequency, by_pair and shift (numbers); output like x,
-// may share its storage.
+// optionally magnitude and RopeScaling's factor, by_frequency, by_pair and shift (numbers), or factors (text: one number for
+// each pair, "1 1.25"); output like x, may share its storage.
 Tensor rope(Tensor x, const RopeOptions& options);
 
 // What the attributes of a call say; what is left out has its default.
 RopeScaling rope_scaling(const Attrs& attrs);
+std::vector<double> rope_factors(const Attrs& attrs);  // empty = none
+// Numbers with a space between them. Throws Error.
+std::vector<double> parse_rope_factors(const std::string& text);
+std::string to_text(const std::vector<double>& factors);
 double rope_magnitude(const Attrs& attrs);
 bool rope_positions(const CallView& call);  // whether it has them, as its input 1
 

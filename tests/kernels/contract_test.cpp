@@ -275,6 +275,19 @@ TEST_F(Contracts, SayWhatIsWrong) {
         {"dims", std::int64_t{7}},
         {"offset", std::int64_t{0}}},
        "dims must be even");
+  const auto factors = [&](const std::string& text, const std::string& part) {
+    says("rope", {f32({1, 2, 3, 8})},
+         {{"theta", 1e4},
+          {"pairing", std::string("half")},
+          {"dims", std::int64_t{4}},
+          {"offset", std::int64_t{0}},
+          {"factors", text}},
+         part);
+  };
+  factors("1", "one number for each of 2 pairs");
+  factors("1 0", "factors must be positive");
+  factors("1 x", "must be numbers with a space between them");
+  factors("1 2 ", "must be numbers with a space between them");
   says("embedding", {f32({3, 8}), f32({2})}, {}, "ids must be i32");
   says("cross_entropy", {f32({3, 8}), i32({4})}, {}, "targets must have the shape (3)");
   says("reduce_sum", {f32({3, 8})}, {{"keep", std::int64_t{2}}}, "less than the rank");

@@ -95,12 +95,13 @@ void run_table(const KernelArgs& args, std::uint32_t begin, std::uint32_t end, i
                by_frequency = constants.real(), by_pair = constants.real(), shift = constants.real();
   const auto magnitude = static_cast<float>(constants.real());
   const auto* positions = constants.integer() != 0 ? args.at<const std::int32_t>(1) : nullptr;
+  const bool factors = constants.integer() != 0;
   const auto count = static_cast<std::size_t>(frequencies);
   std::vector<double> frequency(count);
   for (std::size_t p = 0; p < count; ++p) {
     const double plain = std::pow(theta, -static_cast<double>(p) / static_cast<double>(frequencies));
     const double kept = std::clamp(by_frequency * plain + by_pair * static_cast<double>(p) + shift, 0.0, 1.0);
-    frequency[p] = direction * plain * (slow + (1 - slow) * kept);
+    frequency[p] = direction * plain * (factors ? 1 / constants.real() : slow + (1 - slow) * kept);
   }
   std::vector<float> reduced(count);
   std::vector<std::int32_t> quadrant(count);
@@ -152,15 +153,19 @@ std::int64_t frequencies_of(const kernels::CallView& call) {
   return (dims == 0 ? call.inputs[0].dim(-1) : dims) / 2;
 }
 
+constexpr std::int64_t kOtherWords = 22;  // of the table's constants, besides the factors
+
 // Rows of the table.
 std::int64_t angles_of(const kernels::CallView& call) {
   const kernels::TensorType& x = call.inputs[0];
   return kernels::rope_positions(call) ? x.dim(0) * x.dim(1) : x.dim(1);
 }
 
-kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo&) {
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
   std::string reason = refusal(call, true);
   if (!reason.empty()) return kernels::Fit::no(std::move(reason));
+  if (call.attrs.has("factors") && kOtherWords + 2 * frequencies_of(call) > target.limits.max_constant_words)
+    return kernels::Fit::no("its factors are more constants than a kernel takes");
   return kernels::Fit::yes({}, angles_of(call) * 2 * frequencies_of(call) * 4);
 }
 
@@ -170,17 +175,20 @@ void encode(const kernels::EncodeArgs& args) {
   const std::int64_t frequencies = frequencies_of(args.call);
   const kernels::RopeScaling scaling = kernels::rope_scaling(attrs);
   const std::int64_t angles = angles_of(args.call);
-  const Constants constants = Constants()
-                                  .integer(frequencies)
-                                  .integer(attrs.integer("offset"))
-                                  .real(attrs.number("theta"))
-                                  .real(attrs.flag("inverse") ? -1 : 1)
-                                  .real(1 / scaling.factor)
-                                  .real(scaling.by_frequency)
-                                  .real(scaling.by_pair)
-                                  .real(scaling.shift)
-                                  .real(kernels::rope_magnitude(attrs))
-                                  .integer(kernels::rope_positions(args.call));
+  const std::vector<double> factors = kernels::rope_factors(attrs);
+  Constants constants = Constants()
+                            .integer(frequencies)
+                            .integer(attrs.integer("offset"))
+                            .real(attrs.number("theta"))
+                            .real(attrs.flag("inverse") ? -1 : 1)
+                            .real(1 / scaling.factor)
+                            .real(scaling.by_frequency)
+                            .real(scaling.by_pair)
+                            .real(scaling.shift)
+                            .real(kernels::rope_magnitude(attrs))
+                            .integer(kernels::rope_positions(args.call))
+                            .integer(!factors.empty());
+  for (const double factor : factors) constants.real(factor);
   if (kernels::rope_positions(args.call))
     record(args, "rope_table", angles, {writes(args.workspace), reads(args.inputs[1])}, constants);
   else

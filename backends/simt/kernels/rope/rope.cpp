@@ -1,4 +1,6 @@
 // Rotary position embedding with its own sine and cosine, accurate on every driver.
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -63,6 +65,12 @@ void encode(const EncodeArgs& args) {
        std::vector{dtype_define("X_TYPE", x), define("INTERLEAVED", interleaved(args.call) ? 1 : 0),
                    define("HEADS", heads), define("AT_ONCE", at_once)})
     defines.push_back(std::move(item));
+  if (const std::vector<double> factors = kernels::rope_factors(attrs); !factors.empty()) {
+    std::string selects;
+    for (std::size_t p = 0; p < factors.size(); ++p)
+      selects += fmt::format("FACTOR({}.0f, {:.9e}f) ", p, 1 / factors[p]);
+    defines.push_back({"FACTORS", std::move(selects)});
+  }
   std::vector<hal::Binding> bindings{reads(whole_words(args.inputs[0])),
                                      writes(whole_words(args.outputs[0]))};
   if (kernels::rope_positions(args.call)) {
