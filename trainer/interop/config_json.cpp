@@ -114,7 +114,8 @@ layers::CausalLM::Config read_model(const Family& family, const Json& json, cons
   }
   if (family.dense_hidden > 0) read_dense_layers(json, where, family.dense_hidden, model);
   if (family.rotary)
-    read_windows(json, where, family, read_rotary(json, where, family, model, classes), model, classes, note);
+    read_windows(json, where, family, read_rotary(json, where, family, model, classes, note), model, classes,
+                 note);
   return model;
 }
 
@@ -162,7 +163,7 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
   if (family.rotary) {
     write_rotary(model, sequence, json);
     write_windows(model, family, json);
-    const bool yarn = json.contains("rope_scaling") && json["rope_scaling"]["rope_type"] == "yarn";
+    const bool yarn = json.contains("rope_scaling") && json["rope_scaling"].value("rope_type", "") == "yarn";
     if (family.needs_head_dim && !json.contains("head_dim") && (yarn || json.contains("layer_types")))
       json["head_dim"] =
           json["hidden_size"].get<std::int64_t>() / json["num_attention_heads"].get<std::int64_t>();
@@ -172,7 +173,8 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
 }
 
 // The fields that decide what a model computes: all leaves but those of initializers, of limits on the
-// sequence, and of losses that only training adds; for each layer when layers differ.
+// sequence (of which LongRoPE's choice of factors is one), and of losses that only training adds; for each layer when
+// layers differ.
 std::map<std::string, std::string> meaning(const layers::Config& model) {
   std::map<std::string, std::string> fields;
   std::vector<std::pair<std::string, std::string>> leaves = layers::flatten(model);
@@ -184,7 +186,8 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
         leaves.emplace_back(fmt::format("decoder.stack.layer{}.{}", i, path), value);
   }
   for (const auto& [path, value] : leaves) {
-    const bool limit = path == "decoder.positions" && (value == "SequenceLimit" || value == "none");
+    const bool limit = (path == "decoder.positions" && (value == "SequenceLimit" || value == "none")) ||
+                       path.ends_with(".long_texts");
     const bool loss = path == "loss" || path.starts_with("loss.") ||
                       (path.find(".regularizers") != std::string::npos && value != "LossFreeBalancing");
     if (path.find(".init") == std::string::npos && !path.starts_with("decoder.positions.") && !limit && !loss)

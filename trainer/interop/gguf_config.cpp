@@ -9,6 +9,8 @@
 #include <set>
 
 #include "hal/error.h"
+#include "trainer/interop/families/rotary.h"
+#include "trainer/interop/gguf_longrope.h"
 #include "trainer/interop/gguf_names.h"
 #include "trainer/io/gguf_blocks.h"
 #include "trainer/io/json.h"
@@ -185,11 +187,21 @@ Json llama3_scaling(const GgufFile& file, const GgufTensor& tensor, double theta
 void read_rope(Fields& fields, const GgufFile& file, std::int64_t head_dim, Json& config) {
   const double theta = fields.number("rope.freq_base").value_or(10000);
   config["rope_theta"] = theta;
-  if (const auto rotated = fields.size("rope.dimension_count"); rotated && *rotated != head_dim)
+  const bool phi3 = fields.architecture() == "phi3";
+  const std::int64_t rotated = fields.size("rope.dimension_count").value_or(head_dim);
+  if (phi3 && rotated != head_dim) config["partial_rotary_factor"] = partial_rotary_factor(rotated, head_dim);
+  if (!phi3 && rotated != head_dim)
     throw Error(fields.place(fields.full("rope.dimension_count")),
-                "must be the size of a head, " + std::to_string(head_dim), std::to_string(*rotated));
-  fields.ignore("rope.scaling.finetuned");
-  fields.only("rope.scaling.attn_factor", 1);
+                "must be the size of a head, " + std::to_string(head_dim), std::to_string(rotated));
+  if (fields.architecture() == "granite")
+    fields.only("rope.scaling.finetuned", 1);  // without it llama.cpp rotates nothing
+  else
+    fields.ignore("rope.scaling.finetuned");
+  std::optional<double> attention;
+  if (phi3)
+    attention = fields.number("rope.scaling.attn_factor");
+  else
+    fields.only("rope.scaling.attn_factor", 1);
   fields.only("rope.scaling.yarn_attn_factor", 1);
   fields.only("rope.scaling.yarn_ext_factor", 1);
   fields.only("rope.scaling.yarn_log_multiplier", 0);
@@ -199,6 +211,14 @@ void read_rope(Fields& fields, const GgufFile& file, std::int64_t head_dim, Json
              slow = fields.number("rope.scaling.yarn_beta_slow");
   const auto original = fields.size("rope.scaling.original_context_length");
   const GgufTensor* factors = file.find(kRopeFactors);
+  if (phi3 && (type == "none" || type == "longrope")) {
+    const std::int64_t context = config["max_position_embeddings"];
+    config["original_max_position_embeddings"] = original.value_or(context);
+    config["rope_scaling"] =
+        longrope_of_gguf(file, rotated, context, config["original_max_position_embeddings"], attention);
+    if (config["rope_scaling"].is_null()) fields.only("rope.scaling.attn_factor", 1);
+    return;
+  }
   if (type != "none" && type != "linear" && type != "yarn")
     throw Error(fields.place(fields.full("rope.scaling.type")), "must be none, linear or yarn", shown(type));
   if (factors && type != "none")
@@ -281,8 +301,11 @@ Json rotary_config(Fields& fields, const GgufFile& file) {
     return config;
   }
   config["hidden_act"] = "silu";
-  // llama.cpp computes no windows in these architectures, whatever the key says.
-  if (const auto window = fields.size("attention.sliding_window"); window && *window > 0 && *window < context)
+  // llama.cpp computes no windows in these architectures, whatever the key says; in phi3 it says what transformers computes.
+  const auto window = fields.size("attention.sliding_window");
+  if (window && *window > 0 && architecture == "phi3")
+    config["sliding_window"] = *window;
+  else if (window && *window > 0 && *window < context)
     throw Error(fields.place(fields.full("attention.sliding_window")),
                 "must be absent or at least context_length in this architecture", std::to_string(*window));
   if (architecture == "qwen3moe") {
@@ -311,8 +334,22 @@ Json rotary_config(Fields& fields, const GgufFile& file) {
                 std::to_string(experts));
   fields.only("expert_used_count", 0);
   config["model_type"] = architecture;
-  if (architecture == "qwen2" && head_dim * heads == hidden) config.erase("head_dim");  // as in its own files
-  if (architecture == "llama") {
+  static const std::set<std::string> kWithoutHeadDim{"qwen2", "phi3", "granite", "olmo2"};
+  if (kWithoutHeadDim.count(architecture) && head_dim * heads == hidden)
+    config.erase("head_dim");  // as in their own files
+  if (architecture == "granite") {
+    const auto scale = [&](const char* key) {
+      const double value = fields.number(key).value_or(0);
+      return value == 0 ? 1 : value;  // llama.cpp does nothing with 0
+    };
+    const double of_scores = fields.number("attention.scale").value_or(0);
+    config["attention_multiplier"] =
+        of_scores == 0 ? 1 / std::sqrt(static_cast<double>(head_dim)) : of_scores;
+    config["embedding_multiplier"] = scale("embedding_scale");
+    config["residual_multiplier"] = scale("residual_scale");
+    config["logits_scaling"] = fields.required_number("logit_scale");
+  }
+  if (architecture == "llama" || architecture == "granite") {
     fields.ignore("tensor_data_layout");
     config["attention_bias"] = file.find("blk.0.attn_q.bias") != nullptr;
     config["mlp_bias"] = file.find("blk.0.ffn_gate.bias") != nullptr;
@@ -336,12 +373,15 @@ void write_rope(const std::string& architecture, const OrderedJson& config, Meta
     metadata.emplace_back(architecture + ".rope." + key, std::move(value));
   };
   add("freq_base", GgufValue::f32(config["rope_theta"].get<double>()));
-  if (is_null(config, "rope_scaling")) return;
+  if (architecture == "phi3")
+    for (auto& entry : gguf_longrope_keys(config))
+      metadata.emplace_back(architecture + "." + entry.first, std::move(entry.second));
+  if (is_null(config, "rope_scaling") || architecture == "phi3") return;
   const OrderedJson& scaling = config["rope_scaling"];
   const std::string type = scaling["rope_type"];
   if (type == "llama3") {
-    must(architecture == "llama", "rope_scaling",
-         "llama.cpp reads factors of frequencies in the architecture llama only", architecture);
+    must(architecture == "llama" || architecture == "granite", "rope_scaling",
+         "llama.cpp reads factors of frequencies in the architectures llama and granite only", architecture);
     return;  // a tensor
   }
   must(type == "linear" || type == "yarn", "rope_scaling", "must be linear, yarn or llama3", type);
@@ -393,20 +433,29 @@ Metadata gpt2_metadata(const OrderedJson& config) {
 
 nlohmann::json config_of_gguf(const GgufFile& file) {
   Fields fields(file);
-  static const std::set<std::string> kKnown{"llama", "qwen2", "qwen3", "qwen3moe", "gemma2", "gpt2"};
+  static const std::set<std::string> kKnown{"llama", "qwen2", "qwen3",   "qwen3moe", "gemma2",
+                                            "gpt2",  "phi3",  "granite", "olmo2"};
   if (!kKnown.count(fields.architecture()))
-    throw Error(fields.place("general.architecture"),
-                "must be llama, qwen2, qwen3, qwen3moe, gemma2 or gpt2; others are not read",
-                shown(fields.architecture()));
+    throw Error(
+        fields.place("general.architecture"),
+        "must be llama, qwen2, qwen3, qwen3moe, gemma2, gpt2, phi3, granite or olmo2; others are not read",
+        shown(fields.architecture()));
   Json config = fields.architecture() == "gpt2" ? gpt2_config(fields, file) : rotary_config(fields, file);
   fields.finish();
   return Json::parse(config.dump());  // integers become unsigned, as in a file
 }
 
+bool is_gguf_rope_tensor(const std::string& family, const std::string& name) {
+  return name == kRopeFactors || (family == "phi3" && is_longrope_tensor(name));
+}
+
 Metadata gguf_metadata(const std::string& family, const OrderedJson& config) {
   const std::string architecture = gguf_architecture(family);
-  must(!architecture.empty(), "model",
-       "must be of the families llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gemma2 or gpt2", family);
+  must(
+      !architecture.empty(), "model",
+      "must be of the families llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gemma2, gpt2, phi3, granite "
+      "or olmo2",
+      family);
   if (family == "gpt2") return gpt2_metadata(config);
   const bool gemma = family == "gemma2";
   const char* act = gemma ? "hidden_activation" : "hidden_act";
@@ -431,7 +480,9 @@ Metadata gguf_metadata(const std::string& family, const OrderedJson& config) {
   add("attention.key_length", GgufValue::u32(head_dim));
   add("attention.value_length", GgufValue::u32(head_dim));
   add("attention.layer_norm_rms_epsilon", GgufValue::f32(config["rms_norm_eps"].get<double>()));
-  add("rope.dimension_count", GgufValue::u32(head_dim));
+  add("rope.dimension_count",
+      GgufValue::u32(static_cast<std::int64_t>(static_cast<double>(head_dim) *
+                                               config.value("partial_rotary_factor", 1.0))));
   write_rope(architecture, config, metadata);
   if (gemma) {
     check_gemma2(config, head_dim);
@@ -456,13 +507,27 @@ Metadata gguf_metadata(const std::string& family, const OrderedJson& config) {
          "llama.cpp normalizes the weights of the experts", "false");
     add_size("expert_feed_forward_length", "moe_intermediate_size");
   }
-  if (architecture == "qwen3" || architecture == "qwen3moe")
+  if (architecture == "qwen3" || architecture == "qwen3moe" || architecture == "olmo2")
     must(!config.value("attention_bias", false), "attention_bias", "must be false", "true");
+  if (family == "phi3" || family == "granite" || family == "olmo2")
+    must(head_dim * config["num_attention_heads"].get<std::int64_t>() == config["hidden_size"], "head_dim",
+         "must be hidden_size / num_attention_heads", std::to_string(head_dim));
+  if (family == "phi3")
+    add("attention.sliding_window", GgufValue::u32(0));  // without the key old versions take one of 2047
+  if (family == "olmo2")
+    must(config["tie_word_embeddings"] == false, "tie_word_embeddings", "must be false", "true");
+  if (family == "granite")
+    for (const auto& [key, name] :
+         {std::pair{"attention.scale", "attention_multiplier"},
+          std::pair{"embedding_scale", "embedding_multiplier"},
+          std::pair{"residual_scale", "residual_multiplier"}, std::pair{"logit_scale", "logits_scaling"}})
+      add(key, GgufValue::f32(config[name].get<double>()));
   return metadata;
 }
 
-std::vector<float> gguf_rope_factors(const OrderedJson& config) {
-  if (is_null(config, "rope_scaling") || config["rope_scaling"]["rope_type"] != "llama3") return {};
+std::vector<std::pair<std::string, std::vector<float>>> gguf_rope_tensors(const OrderedJson& config) {
+  if (is_null(config, "rope_scaling")) return {};
+  if (config["rope_scaling"].value("rope_type", "") != "llama3") return gguf_longrope_tensors(config);
   const OrderedJson& scaling = config["rope_scaling"];
   const std::int64_t head_dim = head_dim_of(config);
   std::vector<float> factors;
@@ -471,7 +536,7 @@ std::vector<float> gguf_rope_factors(const OrderedJson& config) {
         llama3_factor(config["rope_theta"].get<double>(), pair, head_dim, scaling["factor"].get<double>(),
                       scaling["low_freq_factor"].get<double>(), scaling["high_freq_factor"].get<double>(),
                       scaling["original_max_position_embeddings"].get<double>())));
-  return factors;
+  return {{kRopeFactors, factors}};
 }
 
 }  // namespace meshloom::trainer

@@ -19,8 +19,11 @@ nlohmann::json config_of_gguf(const GgufFile& file);
 std::vector<std::pair<std::string, GgufValue>> gguf_metadata(const std::string& family,
                                                              const nlohmann::ordered_json& config);
 
-// The factors by which llama.cpp divides the frequencies of RoPE (its tensor rope_freqs.weight), of a config.json with Llama
-// 3's rope_scaling; empty without it.
-std::vector<float> gguf_rope_factors(const nlohmann::ordered_json& config);
+// The tensors of factors by which llama.cpp divides the frequencies of RoPE, of a config.json with Llama 3's rope_scaling or
+// LongRoPE; none without them.
+std::vector<std::pair<std::string, std::vector<float>>> gguf_rope_tensors(
+    const nlohmann::ordered_json& config);
+// Whether a tensor of a file holds such factors, which its config.json has.
+bool is_gguf_rope_tensor(const std::string& family, const std::string& name);
 
 }  // namespace meshloom::trainer

@@ -26,6 +26,7 @@ struct Planned {
   GgufTensor tensor;
   GgufChange change = GgufChange::none;
   std::vector<const TensorMapping*> parts;
+  std::vector<float> values = {};  // of a tensor that transformers does not have
 };
 
 // The name of `hf_name` by a rule, or "": the rule's "{i}" and "{e}" stand for numbers.
@@ -91,6 +92,7 @@ std::vector<Planned> plan(const GgufExport& model) {
 
 // The values as the file has them.
 std::vector<float> values_of(const GgufExport& model, const Planned& planned) {
+  if (planned.parts.empty()) return planned.values;
   std::vector<float> values;
   for (const TensorMapping* part : planned.parts) {
     const std::vector<float> read = model.read(*part);
@@ -134,12 +136,11 @@ void write_gguf(const GgufExport& model, const std::string& out, const Note& not
       {"general.quantization_version", GgufValue::u32(2)}};
   for (auto& entry : gguf_metadata(model.family.name, config)) metadata.push_back(std::move(entry));
   std::vector<Planned> planned = plan(model);
-  const std::vector<float> factors = gguf_rope_factors(config);
-  if (!factors.empty())
-    planned.push_back(
-        {{"rope_freqs.weight", gguf_block("F32"), {static_cast<std::int64_t>(factors.size())}, 0, 0},
-         GgufChange::none,
-         {}});
+  for (const auto& [name, factors] : gguf_rope_tensors(config))
+    planned.push_back({{name, gguf_block("F32"), {static_cast<std::int64_t>(factors.size())}, 0, 0},
+                       GgufChange::none,
+                       {},
+                       factors});
 
   const fs::path target(out);
   const std::string parent = target.has_parent_path() ? target.parent_path().string() : ".";
@@ -165,7 +166,7 @@ void write_gguf(const GgufExport& model, const std::string& out, const Note& not
   for (std::size_t i = 0; i < planned.size(); ++i) {
     bytes.assign(static_cast<std::size_t>(tensors[i].begin - at), std::byte{0});
     file.write(bytes);
-    const std::vector<float> values = planned[i].parts.empty() ? factors : values_of(model, planned[i]);
+    const std::vector<float> values = values_of(model, planned[i]);
     bytes.resize(static_cast<std::size_t>(tensors[i].bytes()));
     if (!quantize(*tensors[i].block, values, bytes))
       throw Error("tensor '" + tensors[i].name + "'",

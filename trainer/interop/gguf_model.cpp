@@ -41,7 +41,7 @@ GgufModel::GgufModel(const std::string& path) : file_(path), config_(config_of_g
     throw Error("'" + path + "', expert_count", "must be at most " + std::to_string(kMaxExperts),
                 std::to_string(experts));
   for (const GgufTensor& tensor : file_.tensors()) {
-    if (tensor.name == "rope_freqs.weight") continue;  // the config has it
+    if (is_gguf_rope_tensor(config_["model_type"], tensor.name)) continue;  // the config has it
     const auto [pattern, layer] = without_layer(tensor.name);
     const auto rule = rules.find(pattern);
     if (rule == rules.end()) {  // an import refuses what belongs to no model

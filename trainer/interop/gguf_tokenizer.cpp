@@ -43,10 +43,10 @@ const std::vector<Cut>& cuts() {
   };
   static const std::vector<Cut> all{
       {{"llama-bpe", "llama3", "llama-v3"}, {words("\\p{N}{1,3}")}, false, true, true, nullptr},
-      {{"smaug-bpe"}, {words("\\p{N}{1,3}")}, false, false, false, nullptr},
+      {{"smaug-bpe", "dbrx"}, {words("\\p{N}{1,3}")}, false, false, false, nullptr},
       {{"qwen2", "deepseek-r1-qwen"}, {words("\\p{N}")}, false, false, false, "NFC"},
       {{"gpt-2", "gpt2"}, {}, true, false, false, nullptr},
-      {{"smollm"}, {"\\p{N}"}, true, false, false, nullptr},
+      {{"smollm", "refact"}, {"\\p{N}"}, true, false, false, nullptr},
       // What llama.cpp does with files that name none.
       {{"default"},
        {"[\\p{P}\\$\\+<=>\\^~\\|]+",
@@ -161,10 +161,11 @@ Json bpe_of(const Keys& keys, const std::vector<std::string>& tokens, const std:
   };
   const auto cut = std::find_if(cuts().begin(), cuts().end(), named);
   if (cut == cuts().end())
-    throw Error(
-        keys.place("pre"),
-        "must be llama-bpe, smaug-bpe, qwen2, gpt-2, smollm or default; other pre-tokenizers are not known",
-        shown(pre));
+    throw Error(keys.place("pre"),
+                "must be llama-bpe, smaug-bpe, dbrx, qwen2, gpt-2, smollm, refact or default; other "
+                "pre-tokenizers are not "
+                "known",
+                shown(pre));
   if (!keys.find("pre"))
     note(keys.place("pre") +
          ": absent, so words are cut as llama.cpp does by default, perhaps not as in training");

@@ -81,18 +81,19 @@ LanguageModel.loss: CausalLM EncoderDecoder
 LanguageModel.vocab_size: CausalLM EncoderDecoder
 Layer.activation: FeedForward MoE
 Layer.alpha: Dora Lora
-Layer.attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
-Layer.attention_norm: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
-Layer.base: Dora Dropout Lora LoraSlots Monitor SigmoidGated SoftCap StochasticDepth
+Layer.attention: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
+Layer.attention_norm: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
+Layer.attention_factor: LongRotaryPosition | YarnRotaryPosition
+Layer.base: Dora Dropout Lora LoraSlots Monitor ScaledHead SigmoidGated SoftCap StochasticDepth
 Layer.bias: BlockQuantizedLinear Linear Nf4Linear QuantizedLinear
 Layer.cache: Attention CrossLayerAttention LatentAttention | CrossAttention
-Layer.cross_attention: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
+Layer.cross_attention: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
 Layer.down_proj: FeedForward MoE
 Layer.dropout: Attention CrossAttention | Dora Lora
 Layer.eps: GemmaRMSNorm LayerNorm RMSNorm
 Layer.factor: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition YarnRotaryPosition
-Layer.feed_forward: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
-Layer.feed_forward_norm: HybridNormLayer ParallelLayer PostNormLayer TransformerLayer
+Layer.feed_forward: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
+Layer.feed_forward_norm: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
 Layer.gate_proj: FeedForward MoE
 Layer.head_dim: Attention CrossAttention CrossLayerAttention | LatentAttention
 Layer.hidden_dim: FeedForward MoE
@@ -103,20 +104,22 @@ Layer.mask: Attention CrossLayerAttention LatentAttention
 Layer.max_length: LearnedPosition SequenceLimit
 Layer.num_heads: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.num_kv_heads: Attention CrossAttention
+Layer.norm: JointNormProjection | QKNormProjection
 Layer.num_layers: HeterogeneousStack Stack
 Layer.o_proj: Attention CrossAttention CrossLayerAttention LatentAttention
-Layer.original_length: Llama3RotaryPosition YarnRotaryPosition
-Layer.pairing: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
+Layer.original_length: Llama3RotaryPosition LongRotaryPosition YarnRotaryPosition
+Layer.pairing: LinearRotaryPosition Llama3RotaryPosition LongRotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
 Layer.positions: Attention CrossLayerAttention LatentAttention
+Layer.projection: JointNormProjection | QKNormProjection
 Layer.q_proj: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.rank: Dora Lora | LoraSlots
 Layer.rate: Dropout | StochasticDepth
 Layer.report_entropy: Attention CrossAttention
-Layer.rotary_dims: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition
+Layer.rotary_dims: LinearRotaryPosition Llama3RotaryPosition LongRotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition
 Layer.scale: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.sink: Attention CrossAttention
 Layer.soft_cap: Attention CrossAttention CrossLayerAttention
-Layer.theta: LinearRotaryPosition Llama3RotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
+Layer.theta: LinearRotaryPosition Llama3RotaryPosition LongRotaryPosition NtkRotaryPosition RotaryPosition YarnRotaryPosition | SinusoidalPosition
 Layer.up_proj: FeedForward MoE
 Layer.v_proj: Attention CrossAttention LatentAttention
 Learner.beta1: Adam AdamW AdamW8bit AdamWIndependent Muon | Lion

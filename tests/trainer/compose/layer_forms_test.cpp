@@ -48,6 +48,7 @@ std::vector<std::pair<std::string, layers::CausalLM::Config>> forms() {
   return {{"gemma_norm", with("RMSNorm", "GemmaRMSNorm{}")},
           {"post_norm", with("TransformerLayer", "PostNormLayer{}")},
           {"hybrid_norm", with("TransformerLayer", "HybridNormLayer{}")},
+          {"scaled_residual", with("TransformerLayer", "ScaledResidualLayer{residual_scale=0.3}")},
           {"parallel", with("TransformerLayer", "ParallelLayer{}")},
           {"parallel_one_norm", with("TransformerLayer", "ParallelLayer{feed_forward_norm=none}")},
           {"soft_cap", capped(0.5)},

@@ -53,6 +53,16 @@ layers::CausalLM::Config chunked_regularized() {
   return model;
 }
 
+// With a head as Granite's.
+layers::CausalLM::Config normed_projections() {
+  layers::CausalLM::Config model = tiny_llama();
+  for (const char* name : {"q_proj", "k_proj"})
+    layers::set(model, std::string("decoder.stack.layer.attention.") + name, "JointNormProjection{}",
+                classes());
+  layers::set(model, "decoder.head", "ScaledHead{divisor=3}", classes());
+  return model;
+}
+
 const std::string kWindow = "LayerOverride{where=\"attention.mask\" with=SlidingWindow{window=2}";
 
 const std::string kShare =
@@ -70,6 +80,10 @@ const std::vector<std::pair<std::string, layers::CausalLM::Config>>& variants() 
       {"rotary_scaled", with("RotaryPosition", "Llama3RotaryPosition{theta=50 original_length=16}")},
       {"rotary_yarn",
        with("RotaryPosition", "YarnRotaryPosition{theta=50 factor=8 original_length=64 beta_fast=8}")},
+      {"rotary_long", with("RotaryPosition",
+                           "LongRotaryPosition{theta=50 short_factors=\"1 2.5\" long_factors=\"1 8\" "
+                           "original_length=64 attention_factor=1.2}")},
+      {"joint_norm", normed_projections()},
       {"sinusoidal", positioned("SinusoidalPosition{}")},
       {"sinusoidal_half", positioned("SinusoidalPosition{pairing=half theta=100}")},
       {"latent", with("Attention", "LatentAttention{kv_rank=6 head_dim=4 rotary_dim=2 value_dim=3}")},
@@ -92,7 +106,7 @@ TEST_P(LayerVariants, GradientsAgainstDifferences) {
 
 TEST_P(LayerVariants, DevicesAgree) {
   // Kernels take a while to compile on the others: for layers with kernels of their own.
-  const std::set<std::string> everywhere{"rotary_scaled", "rotary_yarn",  "sinusoidal",
+  const std::set<std::string> everywhere{"rotary_scaled", "rotary_yarn",  "rotary_long",  "sinusoidal",
                                          "latent",        "chunked_loss", "relative_bias"};
   const auto& [name, model] = variants()[GetParam()];
   for (const std::string& id : computing_devices()) {

@@ -42,7 +42,17 @@ FAMILIES = {  # model type: the config class, its tokenizer, fields
         "head_dim": 64, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "norm_topk_prob": True}),
     "gemma2": (transformers.Gemma2Config, "gpt2", {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 8}),
     "gpt2": (transformers.GPT2Config, "gpt2", {}),
+    "phi3": (transformers.Phi3Config, "llama3", {"partial_rotary_factor": 0.5}),
+    "phi3-longrope": (transformers.Phi3Config, "llama3", {
+        "tie_word_embeddings": True, "partial_rotary_factor": 0.75, "max_position_embeddings": 1024,
+        "original_max_position_embeddings": 256, "rope_scaling": {
+            "type": "longrope", "short_factor": [1 + i / 8 for i in range(24)], "long_factor": [1 + i * i / 8 for i in range(24)]}}),
+    "granite": (transformers.GraniteConfig, "smollm", {
+        "embedding_multiplier": 12.0, "attention_multiplier": 0.015625, "residual_multiplier": 0.22, "logits_scaling": 8.0,
+        "attention_bias": True, "tie_word_embeddings": True}),
+    "olmo2": (transformers.Olmo2Config, "llama3", {}),
 }
+ROPE_TENSORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")  # the config has them
 TEXT = "The sea was 1234 light-years away, wasn't it?\n\n  Déjà vu: 你好 ok  \t<|end|> x"
 parser = argparse.ArgumentParser()
 parser.add_argument("binary")
@@ -108,7 +118,7 @@ def wanted_of(model, architecture):
         value = value.float().numpy()
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        if architecture == "llama" and (".q_proj." in name or ".k_proj." in name):
+        if architecture in ("llama", "granite") and (".q_proj." in name or ".k_proj." in name):
             value = permuted(value, config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads)
         if architecture == "gemma2" and name.endswith("norm.weight"):
             value = value + 1
@@ -136,7 +146,8 @@ def check_reader(family, model, path):
     reader = gguf.GGUFReader(path)
     architecture = text_of(reader.fields["general.architecture"])
     got, wanted = values_of(reader), wanted_of(model, architecture)
-    got.pop("rope_freqs.weight", None)
+    for name in ROPE_TENSORS:
+        got.pop(name, None)
     same = got.keys() == wanted.keys() and all(np.array_equal(got[n], wanted[n]) for n in wanted)
     missing = sorted(set(wanted) ^ set(got))[:3]
     keys = {f"{architecture}.block_count": model.config.num_hidden_layers, "tokenizer.ggml.eos_token_id": 1}
@@ -155,6 +166,8 @@ def lost_by_transformers(model, path):
     want = model.config
     if want.model_type in ("mixtral", "gpt2"):  # it takes the first for a llama, and cannot name parts of the second
         return "the architecture" if want.model_type == "mixtral" else "its tensors"
+    if want.model_type in ("granite", "olmo2"):
+        return "the architecture, which it does not have"
     got = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
     names = ("head_dim", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
              "rms_norm_eps", "rope_parameters", "sliding_window", "attention_bias", "attn_logit_softcapping",
@@ -200,7 +213,8 @@ def check_imported(name, path, scratch):
     meshloom("import", path, "--out", out)
     reader = gguf.GGUFReader(path)
     ours, theirs = weights(out), values_of(reader)
-    theirs.pop("rope_freqs.weight", None)
+    for name in ROPE_TENSORS:
+        theirs.pop(name, None)
     types = sorted({t.tensor_type.name for t in reader.tensors})
     if text_of(reader.fields["general.architecture"]) == "llama":
         for n in theirs:
@@ -278,7 +292,7 @@ def check_llama_cpp(family, model, path, hf, scratch):
     shutil.rmtree(out, ignore_errors=True)
     out.mkdir()
     ran = subprocess.run([tool + "/llama-debug", "-m", path, "-p", plain, "--save-logits", "--logits-output-dir", str(out),
-                          "-ngl", "0", "-fa", "off", "-ctk", "f32", "-ctv", "f32", "--no-warmup", "-t", "1"], capture_output=True, text=True)
+                          "-ngl", "0", "-fa", "off", "-c", "256", "-ctk", "f32", "-ctv", "f32", "--no-warmup", "-t", "1"], capture_output=True, text=True)
     found = [f for f in out.glob("*.bin") if "tokens" not in f.name]
     if not found:
         bar(f"{family} computed by llama.cpp", False, ran.stderr.strip()[-300:])

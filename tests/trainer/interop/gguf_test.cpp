@@ -102,7 +102,7 @@ class Gguf : public testing::Test {
     config.update(edits);
     std::ofstream(from + "/config.json") << config.dump();
     run_ = import_quietly(from, scratch_.path("run"));
-    const trainer::ExportOptions options{.dtype = dtype, .format = "gguf"};
+    const trainer::ExportOptions options{.dtype = dtype, .family = run_.family, .format = "gguf"};
     trainer::export_model(scratch_.path("run"), file, options, classes(), kQuiet);
     return file;
   }
@@ -163,7 +163,12 @@ TEST_F(Gguf, ModelsComeBackAsTheyWere) {
                                                      {"qwen3", {}},
                                                      {"qwen3-moe", {{"norm_topk_prob", true}}},
                                                      {"gemma2", {{"query_pre_attn_scalar", 6}}},
-                                                     {"gpt2", {}}};
+                                                     {"gpt2", {}},
+                                                     {"phi3", {{"sliding_window", nullptr}}},
+                                                     {"phi3-mini", {}},
+                                                     {"phi3-long-5", {}},
+                                                     {"granite", {}},
+                                                     {"olmo2", {}}};
   for (const auto& [name, edits] : models) {
     const std::string file = exported(name, edits.is_null() ? nlohmann::json::object() : edits);
     fs::remove_all(scratch_.path("again"));
@@ -228,6 +233,9 @@ TEST_F(Gguf, WhatLlamaCppComputesInAnotherWayIsNotWritten) {
   refused("qwen2-moe", nlohmann::json::object(), "must be of the families");
   refused("llama", {{"hidden_act", "gelu"}}, "hidden_act: must be silu");
   refused("gpt2", {{"activation_function", "gelu"}}, "activation_function");
+  refused("phi3", nlohmann::json::object(), "sliding_window");
+  refused("granite-5", nlohmann::json::object(), "head_dim: must be hidden_size / num_attention_heads");
+  refused("olmo2-5", nlohmann::json::object(), "attention_bias");
 }
 
 TEST_F(Gguf, KeysThatChangeTheModelAreRefusedByName) {
@@ -259,6 +267,30 @@ TEST_F(Gguf, KeysThatChangeTheModelAreRefusedByName) {
   refused("tokenizer.ggml.model", GgufValue::text("t5"), "tokenizer.ggml.model: must be gpt2");
   refused("general.alignment", GgufValue::u32(48), "general.alignment: must be a power of two");
   refused("general.alignment", GgufValue::u32(1 << 17), "general.alignment: must be a power of two");
+}
+
+// Keys and tensors of phi3, granite and olmo2 that say what the architecture computes.
+TEST_F(Gguf, KeysOfFamiliesAreRead) {
+  const auto config_with = [&](const std::string& file, const std::string& key, const GgufValue& value) {
+    EXPECT_EQ(error_with(file, key, value), "none") << key;
+    return read_text(scratch_.path("out") + "/step-00000000/config.txt");
+  };
+  const auto has = [](const std::string& text, const std::string& part) {
+    EXPECT_NE(text.find(part), std::string::npos) << part << " in " << text;
+  };
+  const std::string phi3 = exported("phi3-mini");
+  has(config_with(phi3, "phi3.attention.sliding_window", GgufValue::u32(8)), "window = 8");
+  has(config_with(phi3, "phi3.rope.scaling.attn_factor", GgufValue::f32(1.5)), "attention_factor = 1.5");
+  EXPECT_NE(error_with(phi3, "phi3.rope.dimension_count", GgufValue::u32(8)).find("for each of 4 pairs"),
+            std::string::npos);
+  const std::string plain = exported("phi3", {{"sliding_window", nullptr}});
+  EXPECT_NE(error_with(plain, "phi3.rope.scaling.attn_factor", GgufValue::f32(1.5)).find("must be 1"),
+            std::string::npos);
+  const std::string granite = exported("granite");
+  has(config_with(granite, "granite.residual_scale", GgufValue::f32(0)), "residual_scale = 1");
+  has(config_with(granite, "granite.attention.scale", GgufValue::f32(0)), "scale = 0.5");
+  EXPECT_NE(error_with(granite, "granite.rope.scaling.finetuned", GgufValue::flag(false)).find("must be 1"),
+            std::string::npos);
 }
 
 // Writes a header by hand.

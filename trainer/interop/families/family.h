@@ -75,8 +75,12 @@ struct Family {
   bool rotary = true;                 // has the fields of rotary.h
   double rope_theta = 10000;          // when config.json has none
   std::int64_t max_positions = 2048;  // when max_position_embeddings is absent
-  bool needs_head_dim = false;        // transformers needs head_dim for YaRN and layer_types
-  bool divides_by_heads = false;      // transformers refuses a hidden_size that is no multiple of the heads
+  bool partial_rotary = false;        // reads partial_rotary_factor
+  // Above 0: scales rotary positions by LongRoPE only (longrope.h), and this is what an absent
+  // original_max_position_embeddings means.
+  std::int64_t longrope_length = 0;
+  bool needs_head_dim = false;    // transformers needs head_dim for YaRN and layer_types
+  bool divides_by_heads = false;  // transformers refuses a hidden_size that is no multiple of the heads
   WindowPattern windows = {};
   // Above 0: the family has the fields of dense_layers.h, and this is what an absent intermediate_size means.
   std::int64_t dense_hidden = 0;

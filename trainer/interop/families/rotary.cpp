@@ -10,6 +10,7 @@
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "trainer/interop/families/json_fields.h"
+#include "trainer/interop/families/longrope.h"
 #include "trainer/io/json.h"
 
 namespace meshloom::trainer {
@@ -19,7 +20,6 @@ using Json = nlohmann::json;
 
 const std::string kPositions = kLayer + "attention.positions";
 const std::string kLimit = "decoder.positions.max_length";
-constexpr const char* kOriginal = "original_max_position_embeddings";
 
 // A field that is used only when it is true in Python: neither absent nor null nor 0.
 std::optional<double> number_if_true(const Json& json, const char* name, const std::string& where) {
@@ -96,7 +96,43 @@ std::string type_of(const Json& scaling, const std::string& here) {
   return "default";
 }
 
+std::int64_t head_dim_of(const layers::Config& model) {
+  const std::string stated = layers::get(model, kLayer + "attention.head_dim");
+  if (stated != "none") return std::stoll(stated);
+  return std::stoll(layers::get(model, "decoder.dim")) /
+         std::stoll(layers::get(model, kLayer + "attention.num_heads"));
+}
+
+// How many features of a head rotate, as a field of the positions; "" = all.
+std::string rotated_text(const Json& json, const Json& scaling, const std::string& where,
+                         const std::string& here, const Family& family, const layers::Config& model) {
+  constexpr const char* kPart = "partial_rotary_factor";
+  if (!family.partial_rotary) {
+    for (const Json* place : {&scaling, &json})
+      if (const Json* part = json_field(*place, kPart); part && *part != 1.0)
+        throw Error((place == &scaling ? here + "." : where + ", field ") + kPart, "must be 1",
+                    shown_json(*part));
+    return {};
+  }
+  const bool nested = scaling.contains(kPart);
+  const double part =
+      nested || json.contains(kPart) ? json_number(nested ? scaling : json, kPart, nested ? here : where) : 1;
+  const std::int64_t all = head_dim_of(model);
+  const auto rotated = static_cast<std::int64_t>(static_cast<double>(all) * part);
+  if (rotated < 2 || rotated > all || rotated % 2 != 0)
+    throw Error((nested ? here + "." : where + ", field ") + kPart,
+                fmt::format("must rotate an even number of a head's {} features", all),
+                std::to_string(rotated));
+  return rotated == all ? "" : fmt::format(" rotary_dims={}", rotated);
+}
+
 }  // namespace
+
+double partial_rotary_factor(std::int64_t rotated, std::int64_t all) {
+  const double part = static_cast<double>(rotated) / static_cast<double>(all);
+  const bool enough = static_cast<std::int64_t>(static_cast<double>(all) * part) == rotated;
+  return enough ? part : std::nextafter(part, 1);
+}
 
 bool is_rotary_field(const std::string& name) {
   static const char* const kNames[] = {"max_position_embeddings", "rope_theta", "rope_scaling",
@@ -105,7 +141,7 @@ bool is_rotary_field(const std::string& name) {
 }
 
 std::int64_t read_rotary(const Json& json, const std::string& where, const Family& family,
-                         layers::Config& model, const layers::ClassTable& classes) {
+                         layers::Config& model, const layers::ClassTable& classes, const Note& note) {
   constexpr const char* kMaxPositions = "max_position_embeddings";
   const std::int64_t limit = json.contains(kMaxPositions)
                                  ? json_length(json[kMaxPositions], kMaxPositions, where)
@@ -127,17 +163,23 @@ std::int64_t read_rotary(const Json& json, const std::string& where, const Famil
     break;
   }
   check_names(*scaling, here);
-  for (const Json* place : {scaling, &json})
-    if (const Json* part = json_field(*place, "partial_rotary_factor"); part && *part != 1.0)
-      throw Error((place == scaling ? here + "." : where + ", field ") + "partial_rotary_factor", "must be 1",
-                  shown_json(*part));
   const Json& place = scaling->contains("rope_theta") ? *scaling : json;
   const double theta =
       place.contains("rope_theta") ? json_number(place, "rope_theta", where) : family.rope_theta;
-  const std::string type = type_of(*scaling, here), base = fmt::format("{{theta={}", theta);
+  const std::string type = type_of(*scaling, here),
+                    base = fmt::format("{{theta={}", theta) +
+                           rotated_text(json, *scaling, where, here, family, model);
+  // transformers does not read the length that stands in `scaling` where the family has one beside it.
+  const std::int64_t longrope_length = family.longrope_length > 0 && json.contains(kOriginal)
+                                           ? json_length(json[kOriginal], kOriginal, where)
+                                           : family.longrope_length;
   std::string text;
   if (type == "default") {
     text = "RotaryPosition" + base;
+  } else if (family.longrope_length > 0) {
+    if (!is_longrope(type))
+      throw Error(here + ".rope_type", "must be default or longrope in this family", shown(type));
+    text = "LongRotaryPosition" + base + longrope_text(*scaling, here, longrope_length, limit, note);
   } else if (type == "linear") {
     text = fmt::format("LinearRotaryPosition{} factor={}", base, json_number(*scaling, "factor", here));
   } else if (type == "yarn" || type == "llama3") {
@@ -161,7 +203,11 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
   const auto text = [&](const std::string& name) { return layers::get(model, kPositions + "." + name); };
   const auto value = [&](const std::string& name) { return std::stod(text(name)); };
   json["rope_theta"] = value("theta");
+  if (text("rotary_dims") != "none")
+    json["partial_rotary_factor"] =
+        partial_rotary_factor(std::stoll(text("rotary_dims")), head_dim_of(model));
   const std::string positions = layers::get(model, kPositions);
+  if (positions.starts_with("LongRotaryPosition")) write_longrope(model, json);
   if (positions.starts_with("LinearRotaryPosition"))
     json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", value("factor")}};
   if (positions.starts_with("Llama3RotaryPosition"))

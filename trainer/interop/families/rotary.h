@@ -12,13 +12,18 @@
 
 namespace meshloom::trainer {
 
+inline constexpr const char* kOriginal = "original_max_position_embeddings";
+
+// The number of which transformers takes as many features of a head to be `rotated`, of `all`.
+double partial_rotary_factor(std::int64_t rotated, std::int64_t all);
+
 // Whether the field is one of those that are read here.
 bool is_rotary_field(const std::string& name);
 
 // Sets the positions of the attention and the model's SequenceLimit, as transformers 5.23 reads the fields.
 // Returns the limit. Throws Error.
 std::int64_t read_rotary(const nlohmann::json& json, const std::string& where, const Family& family,
-                         layers::Config& model, const layers::ClassTable& classes);
+                         layers::Config& model, const layers::ClassTable& classes, const Note& note);
 void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json);
 
 }  // namespace meshloom::trainer
