@@ -15,6 +15,7 @@
 #include "layers/models/trace.h"
 #include "trainer/interop/families/dense_layers.h"
 #include "trainer/interop/families/ignored_fields.h"
+#include "trainer/interop/families/no_rope.h"
 #include "trainer/interop/families/rotary.h"
 #include "trainer/interop/families/windows.h"
 #include "trainer/io/json.h"
@@ -113,9 +114,12 @@ layers::CausalLM::Config read_model(const Family& family, const Json& json, cons
     for (const std::string& path : rule.paths) layers::set(model, path, text, classes);
   }
   if (family.dense_hidden > 0) read_dense_layers(json, where, family.dense_hidden, model);
-  if (family.rotary)
-    read_windows(json, where, family, read_rotary(json, where, family, model, classes, note), model, classes,
-                 note);
+  if (family.rotary) {
+    const std::int64_t limit = read_rotary(json, where, family, model, classes, note);
+    if (family.no_rope) read_no_rope(json, where, model);  // before windows, which may depend on it
+    read_windows(json, where, family, limit, model, classes, note);
+    if (family.local_rope_theta > 0) read_local_rotary(json, where, family, limit, model, classes, note);
+  }
   return model;
 }
 
@@ -161,7 +165,8 @@ nlohmann::ordered_json write_model(const Family& family, const layers::Config& m
     if (rule.name == "num_key_value_heads" && !json.contains(rule.name))
       json[rule.name] = json["num_attention_heads"];
   if (family.rotary) {
-    write_rotary(model, sequence, json);
+    write_rotary(model, family, sequence, json);
+    if (family.no_rope) write_no_rope(model, json);
     write_windows(model, family, json);
     const bool yarn = json.contains("rope_scaling") && json["rope_scaling"].value("rope_type", "") == "yarn";
     if (family.needs_head_dim && !json.contains("head_dim") && (yarn || json.contains("layer_types")))
@@ -209,7 +214,8 @@ std::map<std::string, std::string> meaning(const layers::Config& model) {
 }  // namespace
 
 bool describes_model(const Family& family, const std::string& field) {
-  return (family.rotary && (is_rotary_field(field) || is_window_field(field))) ||
+  return (family.rotary && (is_rotary_field(family, field) || is_window_field(family, field))) ||
+         (family.no_rope && is_no_rope_field(field)) ||
          (family.dense_hidden > 0 && is_dense_layer_field(field)) ||
          std::any_of(family.fields.begin(), family.fields.end(), [&](const FieldRule& rule) {
            return rule.name == field || (!rule.alias.empty() && rule.alias == field);
@@ -223,6 +229,12 @@ ReadConfig read_config_json(const Json& json, const std::string& where, const la
   if (type == json.end() || !type->is_string())
     throw Error(where + ", field model_type", "must be text",
                 type == json.end() ? "none" : shown_json(*type));
+  for (const char* part : {"vision_config", "text_config"})
+    if (const auto it = json.find(part); it != json.end() && !it->is_null())
+      throw Error(
+          where + ", field " + part,
+          "must be absent: only models of text alone are imported, such as those of model_type gemma3_text",
+          "model_type " + shown_json(*type));
   const Family& family = find_family(type->get<std::string>(), where);
   if (const auto q = json.find("quantization_config"); q != json.end() && !q->is_null())
     throw Error(where + ", field quantization_config", "quantized weights are not supported", shown_json(*q));

@@ -230,6 +230,8 @@ std::string export_model(const std::string& checkpoint, const std::string& out, 
   WrittenConfig written = write_config_json(*merged.model, config.sequence, family_of(options), classes);
   written.json["torch_dtype"] = torch_dtype(options.dtype);
   if (!options.like.empty()) take_over(written.json, *written.family, options.like, note);
+  for (const std::string& name : written.family->null_fields)
+    if (!written.json.contains(name)) written.json[name] = nullptr;
   const std::vector<TensorMapping> all = tensor_mappings(*written.family, parameters.list());
   if (gguf) {
     const auto read = [&](const TensorMapping& mapping) { return parameters.joined(mapping); };

@@ -9,6 +9,7 @@
 #include <set>
 
 #include "hal/error.h"
+#include "hal/suggest.h"
 #include "trainer/interop/families/rotary.h"
 #include "trainer/interop/gguf_longrope.h"
 #include "trainer/interop/gguf_names.h"
@@ -21,7 +22,8 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::int64_t kLayersOfGemma27B = 46;  // llama.cpp scales its queries in another way
+constexpr std::int64_t kGemma3Pattern = 6;  // one layer of so many has no window
+constexpr std::size_t kNoRopeInterval = 4;  // llama.cpp's, of a smollm3
 constexpr const char* kRopeFactors = "rope_freqs.weight";
 
 // The shortest number that is the same in f32: 1e-5, not 9.999999747378752e-06.
@@ -141,6 +143,13 @@ class Fields {
   std::string architecture_;
   std::set<std::string> used_;
 };
+
+// The query_pre_attn_scalar of a Gemma in llama.cpp, which tells the models of 27B by their layers and scales their queries in
+// another way.
+std::int64_t gemma_scalar(const std::string& architecture, std::int64_t layers, std::int64_t share,
+                          std::int64_t head_dim) {
+  return layers == (architecture == "gemma2" ? 46 : 62) ? share : head_dim;
+}
 
 double llama3_factor(double theta, std::int64_t pair, std::int64_t head_dim, double factor, double low,
                      double high, double original) {
@@ -265,6 +274,22 @@ Json gpt2_config(Fields& fields, const GgufFile& file) {
   return config;
 }
 
+void read_gemma3(Fields& fields, std::int64_t context, Json& config) {
+  config["model_type"] = "gemma3_text";
+  if (const auto cap = fields.number("final_logit_softcapping"); cap && *cap != 0)
+    config["final_logit_softcapping"] = *cap;
+  if (config.contains("rope_scaling") && config["rope_scaling"]["rope_type"] != "linear")
+    throw Error(fields.place(fields.full("rope.scaling.type")), "must be none or linear in this architecture",
+                shown_json(config["rope_scaling"]["rope_type"]));
+  fields.only("attention.sliding_window_pattern", kGemma3Pattern);
+  config["rope_local_base_freq"] = fields.number("rope.freq_base_swa").value_or(10000);
+  const std::int64_t window = fields.size("attention.sliding_window").value_or(0);
+  config["sliding_window"] = window > 0 ? window : context;
+  if (window == 0)
+    config["layer_types"] =
+        std::vector<std::string>(config["num_hidden_layers"].get<std::size_t>(), "full_attention");
+}
+
 Json rotary_config(Fields& fields, const GgufFile& file) {
   const std::string& architecture = fields.architecture();
   const std::int64_t hidden = fields.required("embedding_length"),
@@ -287,17 +312,21 @@ Json rotary_config(Fields& fields, const GgufFile& file) {
               {"tie_word_embeddings", !file.find("output.weight")}};
   fields.only("attention.causal", 1);
   read_rope(fields, file, head_dim, config);
-  if (architecture == "gemma2") {
-    config["model_type"] = "gemma2";
+  if (architecture.starts_with("gemma")) {
     config["intermediate_size"] = fields.required("feed_forward_length");
-    config["sliding_window"] = fields.size("attention.sliding_window").value_or(4096);
-    fields.only("attention.sliding_window_pattern", 2);
-    config["attn_logit_softcapping"] = fields.number("attn_logit_softcapping").value_or(50);
-    config["final_logit_softcapping"] = fields.number("final_logit_softcapping").value_or(30);
     config["hidden_activation"] = "gelu_pytorch_tanh";
     config["query_pre_attn_scalar"] =
-        config["num_hidden_layers"] == kLayersOfGemma27B ? hidden / heads : head_dim;
+        gemma_scalar(architecture, config["num_hidden_layers"], hidden / heads, head_dim);
     config["tie_word_embeddings"] = true;
+    if (architecture == "gemma2") {
+      config["model_type"] = "gemma2";
+      config["sliding_window"] = fields.size("attention.sliding_window").value_or(4096);
+      fields.only("attention.sliding_window_pattern", 2);
+      config["attn_logit_softcapping"] = fields.number("attn_logit_softcapping").value_or(50);
+      config["final_logit_softcapping"] = fields.number("final_logit_softcapping").value_or(30);
+    } else {
+      read_gemma3(fields, context, config);
+    }
     return config;
   }
   config["hidden_act"] = "silu";
@@ -334,7 +363,7 @@ Json rotary_config(Fields& fields, const GgufFile& file) {
                 std::to_string(experts));
   fields.only("expert_used_count", 0);
   config["model_type"] = architecture;
-  static const std::set<std::string> kWithoutHeadDim{"qwen2", "phi3", "granite", "olmo2"};
+  static const std::set<std::string> kWithoutHeadDim{"qwen2", "smollm3", "phi3", "granite", "olmo2"};
   if (kWithoutHeadDim.count(architecture) && head_dim * heads == hidden)
     config.erase("head_dim");  // as in their own files
   if (architecture == "granite") {
@@ -372,7 +401,10 @@ void write_rope(const std::string& architecture, const OrderedJson& config, Meta
   const auto add = [&](const std::string& key, GgufValue value) {
     metadata.emplace_back(architecture + ".rope." + key, std::move(value));
   };
-  add("freq_base", GgufValue::f32(config["rope_theta"].get<double>()));
+  if (config.contains("rope_theta"))  // but for a gemma3 that has windows in all layers
+    add("freq_base", GgufValue::f32(config["rope_theta"].get<double>()));
+  if (config.contains("rope_local_base_freq"))
+    add("freq_base_swa", GgufValue::f32(config["rope_local_base_freq"].get<double>()));
   if (architecture == "phi3")
     for (auto& entry : gguf_longrope_keys(config))
       metadata.emplace_back(architecture + "." + entry.first, std::move(entry.second));
@@ -399,15 +431,27 @@ void write_rope(const std::string& architecture, const OrderedJson& config, Meta
   add("scaling.yarn_beta_slow", GgufValue::f32(scaling["beta_slow"].get<double>()));
 }
 
-void check_gemma2(const OrderedJson& config, std::int64_t head_dim) {
-  must(!config.contains("layer_types"), "layer_types", "gemma2 has windows in even layers", "others");
-  must(!is_null(config, "attn_logit_softcapping") && !is_null(config, "final_logit_softcapping"),
-       "attn_logit_softcapping, final_logit_softcapping", "must be numbers", "none");
-  const auto heads = config["num_attention_heads"].get<std::int64_t>();
-  const double wanted = static_cast<double>(config["num_hidden_layers"] == kLayersOfGemma27B
-                                                ? config["hidden_size"].get<std::int64_t>() / heads
-                                                : head_dim);
-  must(config["query_pre_attn_scalar"].get<double>() == wanted, "query_pre_attn_scalar",
+void check_gemma(const std::string& architecture, const OrderedJson& config, std::int64_t head_dim) {
+  const bool second = architecture == "gemma2";
+  must(!config.contains("layer_types"), "layer_types",
+       second ? "gemma2 has windows in even layers" : "gemma3 has windows in all layers but every sixth",
+       "others");
+  if (second) {
+    must(!is_null(config, "attn_logit_softcapping") && !is_null(config, "final_logit_softcapping"),
+         "attn_logit_softcapping, final_logit_softcapping", "must be numbers", "none");
+  } else {
+    must(!config.contains("rope_parameters"), "rope_parameters",
+         "llama.cpp scales no frequencies of layers with windows",
+         config.value("rope_parameters", OrderedJson()).dump());
+    must(is_null(config, "rope_scaling") || config["rope_scaling"]["rope_type"] == "linear", "rope_scaling",
+         "must be linear, because llama.cpp scales all layers in other ways",
+         config.value("rope_scaling", OrderedJson()).dump());
+  }
+  const std::int64_t wanted = gemma_scalar(
+      architecture, config["num_hidden_layers"],
+      config["hidden_size"].get<std::int64_t>() / config["num_attention_heads"].get<std::int64_t>(),
+      head_dim);
+  must(config["query_pre_attn_scalar"].get<double>() == static_cast<double>(wanted), "query_pre_attn_scalar",
        fmt::format("llama.cpp takes {} for this size", wanted), config["query_pre_attn_scalar"].dump());
 }
 
@@ -433,13 +477,13 @@ Metadata gpt2_metadata(const OrderedJson& config) {
 
 nlohmann::json config_of_gguf(const GgufFile& file) {
   Fields fields(file);
-  static const std::set<std::string> kKnown{"llama", "qwen2", "qwen3",   "qwen3moe", "gemma2",
-                                            "gpt2",  "phi3",  "granite", "olmo2"};
-  if (!kKnown.count(fields.architecture()))
-    throw Error(
-        fields.place("general.architecture"),
-        "must be llama, qwen2, qwen3, qwen3moe, gemma2, gpt2, phi3, granite or olmo2; others are not read",
-        shown(fields.architecture()));
+  static const std::vector<std::string> kKnown{"llama",   "qwen2",  "qwen3",  "qwen3moe",
+                                               "smollm3", "gemma2", "gemma3", "gpt2",
+                                               "phi3",    "granite", "olmo2"};
+  if (std::find(kKnown.begin(), kKnown.end(), fields.architecture()) == kKnown.end())
+    throw Error(fields.place("general.architecture"),
+                "must be one of " + hal::join(kKnown) + "; others are not read",
+                shown(fields.architecture()));
   Json config = fields.architecture() == "gpt2" ? gpt2_config(fields, file) : rotary_config(fields, file);
   fields.finish();
   return Json::parse(config.dump());  // integers become unsigned, as in a file
@@ -451,13 +495,12 @@ bool is_gguf_rope_tensor(const std::string& family, const std::string& name) {
 
 Metadata gguf_metadata(const std::string& family, const OrderedJson& config) {
   const std::string architecture = gguf_architecture(family);
-  must(
-      !architecture.empty(), "model",
-      "must be of the families llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, gemma2, gpt2, phi3, granite "
-      "or olmo2",
-      family);
+  must(!architecture.empty(), "model",
+       "must be of the families llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, smollm3, gemma2, "
+       "gemma3_text, gpt2, phi3, granite or olmo2",
+       family);
   if (family == "gpt2") return gpt2_metadata(config);
-  const bool gemma = family == "gemma2";
+  const bool gemma = architecture.starts_with("gemma");
   const char* act = gemma ? "hidden_activation" : "hidden_act";
   must(config[act] == (gemma ? "gelu_pytorch_tanh" : "silu"), act,
        gemma ? "must be gelu_pytorch_tanh" : "must be silu", config[act].dump());
@@ -485,10 +528,11 @@ Metadata gguf_metadata(const std::string& family, const OrderedJson& config) {
                                                config.value("partial_rotary_factor", 1.0))));
   write_rope(architecture, config, metadata);
   if (gemma) {
-    check_gemma2(config, head_dim);
+    check_gemma(architecture, config, head_dim);
+    must(!config.value("attention_bias", false), "attention_bias", "must be false", "true");
     add_size("attention.sliding_window", "sliding_window");
-    add("attn_logit_softcapping", GgufValue::f32(config["attn_logit_softcapping"].get<double>()));
-    add("final_logit_softcapping", GgufValue::f32(config["final_logit_softcapping"].get<double>()));
+    for (const char* cap : {"attn_logit_softcapping", "final_logit_softcapping"})
+      if (!is_null(config, cap)) add(cap, GgufValue::f32(config[cap].get<double>()));
     return metadata;
   }
   must(is_null(config, "sliding_window"), "sliding_window",
@@ -507,7 +551,15 @@ Metadata gguf_metadata(const std::string& family, const OrderedJson& config) {
          "llama.cpp normalizes the weights of the experts", "false");
     add_size("expert_feed_forward_length", "moe_intermediate_size");
   }
-  if (architecture == "qwen3" || architecture == "qwen3moe" || architecture == "olmo2")
+  if (architecture == "smollm3") {
+    const OrderedJson& uses = config["no_rope_layers"];
+    for (std::size_t i = 0; i < uses.size(); ++i)
+      must(uses[i] == ((i + 1) % kNoRopeInterval == 0 ? 0 : 1), "no_rope_layers",
+           fmt::format("llama.cpp has no positions in every layer number {}", kNoRopeInterval), uses.dump());
+    must(!config.value("mlp_bias", false), "mlp_bias", "must be false", "true");
+  }
+  if (architecture == "qwen3" || architecture == "qwen3moe" || architecture == "smollm3" ||
+      architecture == "olmo2")
     must(!config.value("attention_bias", false), "attention_bias", "must be false", "true");
   if (family == "phi3" || family == "granite" || family == "olmo2")
     must(head_dim * config["num_attention_heads"].get<std::int64_t>() == config["hidden_size"], "head_dim",

@@ -36,8 +36,9 @@ std::string gguf_architecture(const std::string& family) {
   for (const auto& [name, architecture] :
        {std::pair{"llama", "llama"}, std::pair{"mistral", "llama"}, std::pair{"mixtral", "llama"},
         std::pair{"qwen2", "qwen2"}, std::pair{"qwen3", "qwen3"}, std::pair{"qwen3_moe", "qwen3moe"},
-        std::pair{"gemma2", "gemma2"}, std::pair{"gpt2", "gpt2"}, std::pair{"phi3", "phi3"},
-        std::pair{"granite", "granite"}, std::pair{"olmo2", "olmo2"}})
+         std::pair{"smollm3", "smollm3"}, std::pair{"gemma2", "gemma2"}, std::pair{"gemma3_text", "gemma3"},
+         std::pair{"gpt2", "gpt2"}, std::pair{"phi3", "phi3"}, std::pair{"granite", "granite"},
+         std::pair{"olmo2", "olmo2"}})
     if (family == name) return architecture;
   return {};
 }
@@ -46,8 +47,8 @@ std::vector<GgufName> gguf_names(const std::string& family) {
   const std::string architecture = gguf_architecture(family);
   if (architecture.empty()) return {};
   if (family == "gpt2") return gpt2_names();
-  const bool paired = architecture == "llama" || family == "granite", gemma = family == "gemma2",
-             phi3 = family == "phi3", olmo2 = family == "olmo2";
+  const bool paired = architecture == "llama" || architecture == "smollm3" || architecture == "granite",
+             gemma = architecture.starts_with("gemma"), phi3 = family == "phi3", olmo2 = family == "olmo2";
   const Change norm = gemma ? Change::norm : Change::none;
   std::vector<GgufName> names{{"token_embd.weight", "model.embed_tokens.weight"},
                               {"output_norm.weight", "model.norm.weight", norm},
@@ -68,8 +69,8 @@ std::vector<GgufName> gguf_names(const std::string& family) {
     names.push_back({kBlock + "ffn_up.weight", kModule + "mlp.gate_up_proj.weight"});
   }
   names.push_back({kBlock + "attn_norm.weight", kModule + "input_layernorm.weight", norm});
-  names.push_back({kBlock + "attn_q_norm.weight", kModule + "self_attn.q_norm.weight"});
-  names.push_back({kBlock + "attn_k_norm.weight", kModule + "self_attn.k_norm.weight"});
+  names.push_back({kBlock + "attn_q_norm.weight", kModule + "self_attn.q_norm.weight", norm});
+  names.push_back({kBlock + "attn_k_norm.weight", kModule + "self_attn.k_norm.weight", norm});
   if (gemma || olmo2) {
     names.push_back(
         {kBlock + "post_attention_norm.weight", kModule + "post_attention_layernorm.weight", norm});

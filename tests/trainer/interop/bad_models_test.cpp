@@ -87,6 +87,12 @@ TEST_F(BadModels, Fields) {
            {"model_type", "gemma2", "; found 'gemma'"}},
           {"llama",
            [](OrderedJson& j) {
+             j["model_type"] = "gemma3";
+             j["vision_config"] = {{"model_type", "siglip_vision_model"}};
+           },
+           {"config.json", "field vision_config: must be absent", "text alone", "gemma3_text", "\"gemma3\""}},
+          {"llama",
+           [](OrderedJson& j) {
              j["rope_scaling"] = {{"factor", 2.0}};
            },
            {"rope_scaling.rope_type", "must be present", "factor"}},

@@ -41,6 +41,10 @@ FAMILIES = {  # model type: the config class, its tokenizer, fields
     "qwen3-moe": (transformers.Qwen3MoeConfig, "qwen", {
         "head_dim": 64, "num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 256, "norm_topk_prob": True}),
     "gemma2": (transformers.Gemma2Config, "gpt2", {"head_dim": 256, "query_pre_attn_scalar": 256, "sliding_window": 8}),
+    "gemma3": (transformers.Gemma3TextConfig, "gpt2", {
+        "num_hidden_layers": 7, "head_dim": 64, "query_pre_attn_scalar": 64, "sliding_window": 8, "rope_scaling": {
+            "rope_type": "linear", "factor": 8.0}}),
+    "smollm3": (transformers.SmolLM3Config, "llama3", {"num_hidden_layers": 5}),
     "gpt2": (transformers.GPT2Config, "gpt2", {}),
     "phi3": (transformers.Phi3Config, "llama3", {"partial_rotary_factor": 0.5}),
     "phi3-longrope": (transformers.Phi3Config, "llama3", {
@@ -118,9 +122,9 @@ def wanted_of(model, architecture):
         value = value.float().numpy()
         if name == "lm_head.weight" and config.tie_word_embeddings:
             continue
-        if architecture in ("llama", "granite") and (".q_proj." in name or ".k_proj." in name):
+        if architecture in ("llama", "granite", "smollm3") and (".q_proj." in name or ".k_proj." in name):
             value = permuted(value, config.num_attention_heads if ".q_proj." in name else config.num_key_value_heads)
-        if architecture == "gemma2" and name.endswith("norm.weight"):
+        if architecture.startswith("gemma") and name.endswith("norm.weight"):
             value = value + 1
         if architecture == "gpt2" and value.ndim == 2 and ".h." in name:
             value = value.T
@@ -164,13 +168,12 @@ def logits(model, ids):
 def lost_by_transformers(model, path):
     """What the GGUF loader of transformers reads in another way than the file says, or ""."""
     want = model.config
-    if want.model_type in ("mixtral", "gpt2"):  # it takes the first for a llama, and cannot name parts of the second
-        return "the architecture" if want.model_type == "mixtral" else "its tensors"
-    if want.model_type in ("granite", "olmo2"):
-        return "the architecture, which it does not have"
+    # It takes a mixtral for a llama, has no smollm3, granite and olmo2, and cannot name parts of a gpt2.
+    if want.model_type in ("mixtral", "smollm3", "granite", "olmo2", "gpt2"):
+        return "its tensors" if want.model_type == "gpt2" else "the architecture"
     got = transformers.AutoConfig.from_pretrained(path.parent, gguf_file=path.name)
     names = ("head_dim", "hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads", "num_key_value_heads",
-             "rms_norm_eps", "rope_parameters", "sliding_window", "attention_bias", "attn_logit_softcapping",
+             "rms_norm_eps", "rope_parameters", "sliding_window", "layer_types", "attention_bias", "attn_logit_softcapping",
              "final_logit_softcapping", "query_pre_attn_scalar", "num_experts", "num_experts_per_tok", "norm_topk_prob",
              "moe_intermediate_size", "tie_word_embeddings")
     close = lambda a, b: a == b or (isinstance(a, float) and isinstance(b, float) and abs(a - b) <= 1e-6 * abs(b))
@@ -300,7 +303,7 @@ def check_llama_cpp(family, model, path, hf, scratch):
     got = np.fromfile(found[0], dtype=np.float32)
     want = logits(model, ids).numpy()[-1]
     difference = np.abs(got - want).max() if got.shape == want.shape else float("inf")
-    table = family in ("gemma2", "gpt2")  # llama.cpp takes their GELU from a table in f16
+    table = family in ("gemma2", "gemma3", "gpt2")  # llama.cpp takes their GELU from a table in f16
     bar(f"{family} computed by llama.cpp", difference <= (1e-3 if table else 1e-5) * np.abs(want).max(),
         f"logits differ by at most {difference:.2g} of {np.abs(want).max():.3g}")
 
@@ -323,7 +326,7 @@ with tempfile.TemporaryDirectory() as folder:
             meshloom("import", files["f32"], "--out", scratch / (family + "-back"))
             a, b = weights(run), weights(scratch / (family + "-back"))
             worst = max(np.abs(a[n] - b[n]).max() for n in a) if a.keys() == b.keys() else float("inf")
-            bar(f"{family} imported again", worst <= (1e-6 if family == "gemma2" else 0), f"weights differ by {worst:.2g}")
+            bar(f"{family} imported again", worst <= (1e-6 if family.startswith("gemma") else 0), f"weights differ by {worst:.2g}")
             if arguments.llama_cpp:
                 check_llama_cpp(family, model, files["f32"], hf, scratch)
         except Exception as error:

@@ -20,11 +20,6 @@ using Json = nlohmann::json;
 constexpr const char *kStep = "decoder_sparse_step", *kOnly = "mlp_only_layers",
                      *kHidden = "intermediate_size";
 
-const layers::Stack::Config* stack_of(const layers::Config& model) {
-  const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
-  return lm ? lm->decoder->stack.as<layers::Stack::Config>() : nullptr;
-}
-
 bool has_experts(const layers::Config& layer) {
   return layers::get(layer, "feed_forward").starts_with("MoE");
 }
@@ -63,12 +58,9 @@ void read_dense_layers(const Json& json, const std::string& where, std::int64_t 
 }
 
 void write_dense_layers(const layers::Config& model, nlohmann::ordered_json& json) {
-  const layers::Stack::Config* stack = stack_of(model);
-  if (!stack) throw Error("decoder.stack", "must be a Stack", layers::get(model, "decoder.stack"));
   std::vector<bool> dense;
   std::vector<std::int64_t> named;
-  for (std::int64_t i = 0; i < stack->num_layers; ++i) {
-    const layers::Child<layers::Layer::Config> layer = stack->layer_at(i);
+  for (const layers::Child<layers::Layer::Config>& layer : layers_of(model)) {
     dense.push_back(!has_experts(*layer));
     if (!dense.back()) continue;
     const std::int64_t hidden = std::stoll(layers::get(*layer, "feed_forward.hidden_dim"));
@@ -76,11 +68,12 @@ void write_dense_layers(const layers::Config& model, nlohmann::ordered_json& jso
       throw Error("decoder.stack", "must have feed-forwards of one size in the layers without experts",
                   json[kHidden].dump() + " and " + std::to_string(hidden));
     json[kHidden] = hidden;
-    named.push_back(i);
+    named.push_back(static_cast<std::int64_t>(dense.size()) - 1);
   }
+  const auto count = static_cast<std::int64_t>(dense.size());
   std::int64_t step = 1;
-  while (step < stack->num_layers && passed_over(step, stack->num_layers) != dense) ++step;
-  const bool regular = passed_over(step, stack->num_layers) == dense;
+  while (step < count && passed_over(step, count) != dense) ++step;
+  const bool regular = passed_over(step, count) == dense;
   json[kStep] = regular ? step : 1;
   json[kOnly] = regular ? std::vector<std::int64_t>{} : named;
 }

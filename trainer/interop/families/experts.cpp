@@ -5,7 +5,7 @@
 namespace meshloom::trainer {
 
 layers::CausalLM::Config with_experts(layers::CausalLM::Config dense) {
-  layers::TransformerLayer::Config& layer = llama_layer(dense);
+  layers::ResidualLayer::Config& layer = llama_layer(dense);
   layers::TopK::Config gating;
   gating.regularizers.clear();
   layers::MoE::Config moe;

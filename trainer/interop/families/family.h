@@ -8,6 +8,7 @@
 #include <utility>
 #include <vector>
 
+#include "layers/attention/qk_norm_projection.h"
 #include "layers/models/causal_lm.h"
 
 namespace meshloom::trainer {
@@ -49,10 +50,13 @@ struct WindowPattern {
     even,                // 0, 2, 4, ...
     from_max_window,     // layers from max_window_layers on
     even_to_max_window,  // even layers below max_window_layers
+    all_but_every,       // all but every sixth layer; a sliding_window_pattern is a number instead of six
+    without_rope,        // the layers without rotary positions (no_rope.h)
   };
   Layers layers = Layers::none;
   bool reads_layer_types = false;
   bool needs_use_sliding_window = false;  // there are windows only with use_sliding_window
+  bool layer_types_suffice = false;       // but layer_types are enough for windows
   std::int64_t absent_size = 4096;        // what an absent sliding_window means; 0 = no window
   bool null_is_none = true;               // a sliding_window of null means no window; false: null is refused
   std::int64_t max_window_layers = 28;    // what an absent max_window_layers means
@@ -79,8 +83,12 @@ struct Family {
   // Above 0: scales rotary positions by LongRoPE only (longrope.h), and this is what an absent
   // original_max_position_embeddings means.
   std::int64_t longrope_length = 0;
-  bool needs_head_dim = false;    // transformers needs head_dim for YaRN and layer_types
-  bool divides_by_heads = false;  // transformers refuses a hidden_size that is no multiple of the heads
+  bool needs_head_dim = false;        // transformers needs head_dim for YaRN and layer_types
+  bool divides_by_heads = false;      // transformers refuses a hidden_size that is no multiple of the heads
+  // Above 0: layers with windows have frequencies of their own, and this is their base when config.json has none. Such layers keep
+  // their windows, however long, because the windows tell them from the others.
+  double local_rope_theta = 0;
+  bool no_rope = false;  // has the fields of no_rope.h
   WindowPattern windows = {};
   // Above 0: the family has the fields of dense_layers.h, and this is what an absent intermediate_size means.
   std::int64_t dense_hidden = 0;
@@ -92,6 +100,9 @@ struct Family {
   // Fields of config.json that do not change what a model of this family computes, besides those of all
   // families (ignored_fields.h). A field that is in no list is refused, because it may change the model.
   std::vector<std::string> ignored_fields = {};
+  // Ignored fields that export writes as null unless it knows better, because an absent one means a token that a model may not
+  // have.
+  std::vector<std::string> null_fields = {};
 };
 
 // In the order export tries them.
@@ -104,20 +115,31 @@ const Family& find_family(const std::string& model_type, const std::string& wher
 Family mistral_family();
 Family qwen2_family();
 Family qwen3_family();
+Family gemma2_family();
 
 // Shared by Llama and its descendants.
 inline const std::string kLayer = "decoder.stack.layer.";
 layers::CausalLM::Config llama_skeleton();
 // A family with the fields and tensors of Llama, to which its own are added.
 Family llama_like(const std::string& name, const std::string& architecture);
-// The layer of a Llama model, to be edited.
-layers::TransformerLayer::Config& llama_layer(layers::CausalLM::Config& model);
+// The layer of a skeleton, to be edited.
+layers::ResidualLayer::Config& llama_layer(layers::CausalLM::Config& model);
 // A field that is true or false, as are the paths below the layer. `absent`: what an absent field means.
 FieldRule flag_rule(const std::string& name, const std::string& absent,
                     const std::vector<std::string>& paths);
 // The fields that say whether all projections of the attention, and of the feed-forward layer, have biases.
 FieldRule attention_bias_rule();
 FieldRule mlp_bias_rule();
+// Puts norms of queries and keys, head by head, into a skeleton, and gives the family their eps, the biases below them and their
+// tensors.
+template <typename NormConfig>
+void with_qk_norms(layers::CausalLM::Config& model, const NormConfig& norm) {
+  auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
+  layers::QKNormProjection::Config projection;
+  projection.norm = norm;
+  attention.q_proj = attention.k_proj = projection;
+}
+void add_qk_norms(Family& family);
 // Removes a field from the family's table.
 void drop_field(Family& family, const std::string& name);
 // What an absent field means in this family, and what null does (FieldRule).

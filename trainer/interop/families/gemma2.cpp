@@ -10,7 +10,7 @@ namespace {
 
 layers::CausalLM::Config gemma2_skeleton() {
   layers::CausalLM::Config model = llama_skeleton();
-  layers::TransformerLayer::Config& llama = llama_layer(model);
+  const layers::ResidualLayer::Config& llama = llama_layer(model);
   const layers::GemmaRMSNorm::Config norm;
   layers::HybridNormLayer layer;
   layer.attention = llama.attention;

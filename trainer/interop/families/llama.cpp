@@ -14,8 +14,8 @@ layers::CausalLM::Config llama_skeleton() {
   return model;
 }
 
-layers::TransformerLayer::Config& llama_layer(layers::CausalLM::Config& model) {
-  return *model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::TransformerLayer::Config>();
+layers::ResidualLayer::Config& llama_layer(layers::CausalLM::Config& model) {
+  return *model.decoder->stack.as<layers::Stack::Config>()->layer.as<layers::ResidualLayer::Config>();
 }
 
 namespace {

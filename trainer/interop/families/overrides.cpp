@@ -3,7 +3,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "hal/error.h"
 #include "layers/block/heterogeneous_stack.h"
+#include "layers/config/tree.h"
 
 namespace meshloom::trainer {
 namespace {
@@ -24,6 +26,15 @@ void choose(layers::LayerOverride& change, const std::vector<bool>& chosen) {
 }
 
 }  // namespace
+
+std::vector<layers::Child<layers::Layer::Config>> layers_of(const layers::Config& model) {
+  const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
+  const auto* stack = lm ? lm->decoder->stack.as<layers::Stack::Config>() : nullptr;
+  if (!stack) throw Error("decoder.stack", "must be a Stack", layers::get(model, "decoder.stack"));
+  std::vector<layers::Child<layers::Layer::Config>> all;
+  for (std::int64_t i = 0; i < stack->num_layers; ++i) all.push_back(stack->layer_at(i));
+  return all;
+}
 
 void override_layers(layers::CausalLM::Config& model, const std::string& where,
                      layers::Child<layers::Config> with, const std::vector<bool>& chosen) {

@@ -1,4 +1,4 @@
-// Makes some layers of a stack differ from the others.
+// Layers of a stack that differ from the others.
 #pragma once
 
 #include <string>
@@ -7,6 +7,9 @@
 #include "layers/models/causal_lm.h"
 
 namespace meshloom::trainer {
+
+// The config of each layer. Throws Error if the model has no stack of layers.
+std::vector<layers::Child<layers::Layer::Config>> layers_of(const layers::Config& model);
 
 // Sets the field `where` to `with` in the layers for which `chosen` is true; it has one entry per layer, and
 // at least one is true. The model's stack becomes a HeterogeneousStack.

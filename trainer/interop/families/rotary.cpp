@@ -11,6 +11,8 @@
 #include "layers/config/tree.h"
 #include "trainer/interop/families/json_fields.h"
 #include "trainer/interop/families/longrope.h"
+#include "trainer/interop/families/overrides.h"
+#include "trainer/interop/families/windows.h"
 #include "trainer/io/json.h"
 
 namespace meshloom::trainer {
@@ -20,6 +22,8 @@ using Json = nlohmann::json;
 
 const std::string kPositions = kLayer + "attention.positions";
 const std::string kLimit = "decoder.positions.max_length";
+constexpr const char* kLocalTheta = "rope_local_base_freq";
+constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
 
 // A field that is used only when it is true in Python: neither absent nor null nor 0.
 std::optional<double> number_if_true(const Json& json, const char* name, const std::string& where) {
@@ -126,88 +130,99 @@ std::string rotated_text(const Json& json, const Json& scaling, const std::strin
   return rotated == all ? "" : fmt::format(" rotary_dims={}", rotated);
 }
 
-}  // namespace
+// The object that describes positions, and what messages call it.
+struct Scaling {
+  Json json = Json::object();
+  std::string here;
+};
 
-double partial_rotary_factor(std::int64_t rotated, std::int64_t all) {
-  const double part = static_cast<double>(rotated) / static_cast<double>(all);
-  const bool enough = static_cast<std::int64_t>(static_cast<double>(all) * part) == rotated;
-  return enough ? part : std::nextafter(part, 1);
+// An object of config.json, or null where it is absent, null or empty.
+const Json* object_in(const Json& json, const char* name, const std::string& here) {
+  const Json* value = json_field(json, name);
+  if (value && !value->is_object()) throw Error(here, "must be an object or null", shown_json(*value));
+  return value && !value->empty() ? value : nullptr;
 }
 
-bool is_rotary_field(const std::string& name) {
-  static const char* const kNames[] = {"max_position_embeddings", "rope_theta", "rope_scaling",
-                                       "rope_parameters",         kOriginal,    "partial_rotary_factor"};
-  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+// rope_scaling is the older name. If it is not empty, transformers ignores all of rope_parameters.
+Scaling scaling_of(const Json& json, const std::string& where) {
+  for (const char* nested : {"rope_scaling", "rope_parameters"})
+    if (const Json* value = object_in(json, nested, where + ", field " + nested))
+      return {*value, where + ", field " + nested};
+  return {Json::object(), where};
 }
 
-std::int64_t read_rotary(const Json& json, const std::string& where, const Family& family,
-                         layers::Config& model, const layers::ClassTable& classes, const Note& note) {
-  constexpr const char* kMaxPositions = "max_position_embeddings";
-  const std::int64_t limit = json.contains(kMaxPositions)
-                                 ? json_length(json[kMaxPositions], kMaxPositions, where)
-                                 : family.max_positions;
-  layers::set(model, kLimit, std::to_string(limit), classes);
-
-  // rope_scaling is the older name. If it is not empty, transformers ignores all of rope_parameters.
-  static const Json kNone = Json::object();
-  const Json* scaling = &kNone;
-  std::string here = where;
-  for (const char* nested : {"rope_scaling", "rope_parameters"}) {
-    const Json* value = json_field(json, nested);
-    if (!value) continue;
-    if (!value->is_object())
-      throw Error(where + ", field " + nested, "must be an object or null", shown_json(*value));
-    if (value->empty()) continue;
-    scaling = value;
-    here = where + ", field " + nested;
-    break;
+// Of the layers of one type, where rope_parameters has an object for each; rope_scaling belongs to those without windows.
+Scaling scaling_of_layers(const Json& json, const std::string& where, bool windowed) {
+  const char* type = windowed ? kSliding : kFull;
+  const std::string here = where + ", field rope_parameters";
+  Scaling scaling{Json::object(), here + "." + type};
+  if (const Json* parameters = object_in(json, "rope_parameters", here)) {
+    for (const auto& [name, value] : parameters->items())
+      if (name != kFull && name != kSliding)
+        throw Error(here + "." + shown(name), std::string("must be ") + kFull + " or " + kSliding,
+                    shown_json(value));
+    if (const Json* own = object_in(*parameters, type, scaling.here)) scaling.json = *own;
   }
-  check_names(*scaling, here);
-  const Json& place = scaling->contains("rope_theta") ? *scaling : json;
-  const double theta =
-      place.contains("rope_theta") ? json_number(place, "rope_theta", where) : family.rope_theta;
-  const std::string type = type_of(*scaling, here),
-                    base = fmt::format("{{theta={}", theta) +
-                           rotated_text(json, *scaling, where, here, family, model);
-  // transformers does not read the length that stands in `scaling` where the family has one beside it.
-  const std::int64_t longrope_length = family.longrope_length > 0 && json.contains(kOriginal)
-                                           ? json_length(json[kOriginal], kOriginal, where)
-                                           : family.longrope_length;
-  std::string text;
-  if (type == "default") {
-    text = "RotaryPosition" + base;
-  } else if (family.longrope_length > 0) {
+  const std::string older = where + ", field rope_scaling";
+  const Json* all = object_in(json, "rope_scaling", older);
+  if (!all || windowed) return scaling;
+  if (!all->contains("rope_type")) throw Error(older + ".rope_type", "must be present", "none");
+  scaling.json.update(*all);
+  scaling.here = older;
+  return scaling;
+}
+
+// What the positions of a model are read from.
+struct Reading {
+  const Json& json;  // config.json
+  const std::string& where;
+  const Family& family;
+  const layers::Config& model;
+  std::int64_t limit;  // positions
+  const Note& note;
+};
+
+// The class of positions and its fields. `theta_name` is the field of config.json for a base that `scaling` has not.
+std::string positions_text(const Reading& reading, const Scaling& scaling, const char* theta_name,
+                           double absent_theta) {
+  const auto& [json, where, family, model, limit, note] = reading;
+  const auto& [object, here] = scaling;
+  check_names(object, here);
+  const double theta = object.contains("rope_theta") ? json_number(object, "rope_theta", where)
+                       : json.contains(theta_name)   ? json_number(json, theta_name, where)
+                                                     : absent_theta;
+  const std::string type = type_of(object, here),
+                    base = fmt::format("{{theta={}", theta) + rotated_text(json, object, where, here, family, model);
+  if (type == "default") return "RotaryPosition" + base + "}";
+  if (family.longrope_length > 0) {
     if (!is_longrope(type))
       throw Error(here + ".rope_type", "must be default or longrope in this family", shown(type));
-    text = "LongRotaryPosition" + base + longrope_text(*scaling, here, longrope_length, limit, note);
-  } else if (type == "linear") {
-    text = fmt::format("LinearRotaryPosition{} factor={}", base, json_number(*scaling, "factor", here));
-  } else if (type == "yarn" || type == "llama3") {
-    const std::int64_t original = original_length(json, *scaling, where, here, limit);
-    text = type == "yarn" ? "YarnRotaryPosition" + base + yarn_text(*scaling, here, original, limit)
-                          : "Llama3RotaryPosition" + base + llama3_text(*scaling, here, original);
-  } else {
+    // transformers does not read the length that stands in `scaling` where the family has one beside it.
+    const std::int64_t original =
+        json.contains(kOriginal) ? json_length(json[kOriginal], kOriginal, where) : family.longrope_length;
+    return "LongRotaryPosition" + base + longrope_text(object, here, original, limit, note) + "}";
+  }
+  if (type == "linear")
+    return fmt::format("LinearRotaryPosition{} factor={}}}", base, json_number(object, "factor", here));
+  if (type != "yarn" && type != "llama3")
     throw Error(
         here + ".rope_type",
         "must be default, linear, yarn or llama3; types that depend on the sequence length are not supported",
         shown(type));
-  }
-  layers::set(model, kPositions, text + "}", classes);
-  return limit;
+  const std::int64_t original = original_length(json, object, where, here, limit);
+  return (type == "yarn" ? "YarnRotaryPosition" + base + yarn_text(object, here, original, limit)
+                         : "Llama3RotaryPosition" + base + llama3_text(object, here, original)) +
+         "}";
 }
 
-void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::ordered_json& json) {
-  const std::string limit =
-      layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
-  json["max_position_embeddings"] = limit.empty() ? sequence : std::stoll(limit);
-  const auto text = [&](const std::string& name) { return layers::get(model, kPositions + "." + name); };
+// rope_theta and rope_scaling of the positions at `path`.
+nlohmann::ordered_json fields_of_positions(const layers::Config& config, const std::string& path,
+                                           std::int64_t limit) {
+  nlohmann::ordered_json json;
+  const auto text = [&](const std::string& name) { return layers::get(config, path + "." + name); };
   const auto value = [&](const std::string& name) { return std::stod(text(name)); };
   json["rope_theta"] = value("theta");
-  if (text("rotary_dims") != "none")
-    json["partial_rotary_factor"] =
-        partial_rotary_factor(std::stoll(text("rotary_dims")), head_dim_of(model));
-  const std::string positions = layers::get(model, kPositions);
-  if (positions.starts_with("LongRotaryPosition")) write_longrope(model, json);
+  const std::string positions = layers::get(config, path);
   if (positions.starts_with("LinearRotaryPosition"))
     json["rope_scaling"] = {{"rope_type", "linear"}, {"factor", value("factor")}};
   if (positions.starts_with("Llama3RotaryPosition"))
@@ -223,13 +238,94 @@ void write_rotary(const layers::Config& model, std::int64_t sequence, nlohmann::
                             {"beta_slow", value("beta_slow")}};
     // Some versions of transformers use the ratio of max_position_embeddings and this field as the factor, if
     // it is present.
-    if (const std::int64_t original = std::stoll(text("original_length"));
-        original != json["max_position_embeddings"])
+    if (const std::int64_t original = std::stoll(text("original_length")); original != limit)
       json["rope_scaling"][kOriginal] = original;
     if (text("truncate") == "false") json["rope_scaling"]["truncate"] = false;
     if (text("attention_factor") != "none")
       json["rope_scaling"]["attention_factor"] = value("attention_factor");
   }
+  return json;
+}
+
+// The older fields have no scaling for the layers with windows; rope_parameters has one for each type of layers.
+void write_rotary_of_layers(const layers::Config& model, std::int64_t limit, nlohmann::ordered_json& json) {
+  nlohmann::ordered_json full, sliding;
+  for (const layers::Child<layers::Layer::Config>& layer : layers_of(model)) {
+    nlohmann::ordered_json& fields = has_window(*layer) ? sliding : full;
+    if (fields.is_null()) fields = fields_of_positions(*layer, "attention.positions", limit);
+  }
+  if (!sliding.contains("rope_scaling")) {
+    if (!full.is_null()) json.update(full);
+    if (!sliding.is_null()) json[kLocalTheta] = sliding["rope_theta"];
+    return;
+  }
+  for (const auto& [type, fields] : {std::pair{kFull, full}, std::pair{kSliding, sliding}}) {
+    if (fields.is_null()) continue;
+    nlohmann::ordered_json& own = json["rope_parameters"][type];
+    own = fields.value("rope_scaling", nlohmann::ordered_json{{"rope_type", "default"}});
+    own["rope_theta"] = fields["rope_theta"];
+  }
+}
+
+}  // namespace
+
+double partial_rotary_factor(std::int64_t rotated, std::int64_t all) {
+  const double part = static_cast<double>(rotated) / static_cast<double>(all);
+  const bool enough = static_cast<std::int64_t>(static_cast<double>(all) * part) == rotated;
+  return enough ? part : std::nextafter(part, 1);
+}
+
+bool is_rotary_field(const Family& family, const std::string& name) {
+  if (name == kLocalTheta) return family.local_rope_theta > 0;
+  // With frequencies by layers transformers reads it in their objects only.
+  if (name == kOriginal) return family.local_rope_theta == 0;
+  static const char* const kNames[] = {"max_position_embeddings", "rope_theta", "rope_scaling",
+                                       "rope_parameters", "partial_rotary_factor"};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
+std::int64_t read_rotary(const Json& json, const std::string& where, const Family& family,
+                         layers::Config& model, const layers::ClassTable& classes, const Note& note) {
+  constexpr const char* kMaxPositions = "max_position_embeddings";
+  const std::int64_t limit = json.contains(kMaxPositions)
+                                 ? json_length(json[kMaxPositions], kMaxPositions, where)
+                                 : family.max_positions;
+  layers::set(model, kLimit, std::to_string(limit), classes);
+  const Scaling scaling =
+      family.local_rope_theta > 0 ? scaling_of_layers(json, where, false) : scaling_of(json, where);
+  layers::set(model, kPositions,
+              positions_text({json, where, family, model, limit, note}, scaling, "rope_theta", family.rope_theta),
+              classes);
+  return limit;
+}
+
+void read_local_rotary(const Json& json, const std::string& where, const Family& family, std::int64_t limit,
+                       layers::CausalLM::Config& model, const layers::ClassTable& classes, const Note& note) {
+  const std::string local =
+      positions_text({json, where, family, model, limit, note}, scaling_of_layers(json, where, true), kLocalTheta,
+                     family.local_rope_theta);
+  std::vector<bool> full;
+  for (const layers::Child<layers::Layer::Config>& layer : layers_of(model))
+    full.push_back(!has_window(*layer));
+  const auto count = std::count(full.begin(), full.end(), true);
+  if (count == static_cast<std::ptrdiff_t>(full.size())) return;
+  layers::Child<layers::Config> global;
+  global.reset(layers::parse(layers::get(model, kPositions), classes, kPositions));
+  layers::set(model, kPositions, local, classes);
+  if (count > 0) override_layers(model, "attention.positions", global, full);
+}
+
+void write_rotary(const layers::Config& model, const Family& family, std::int64_t sequence,
+                  nlohmann::ordered_json& json) {
+  const std::string stated =
+      layers::get(model, "decoder.positions") == "none" ? "" : layers::get(model, kLimit);
+  const std::int64_t limit = stated.empty() ? sequence : std::stoll(stated);
+  json["max_position_embeddings"] = limit;
+  if (family.local_rope_theta > 0) return write_rotary_of_layers(model, limit, json);
+  json.update(fields_of_positions(model, kPositions, limit));
+  if (const std::string rotated = layers::get(model, kPositions + ".rotary_dims"); rotated != "none")
+    json["partial_rotary_factor"] = partial_rotary_factor(std::stoll(rotated), head_dim_of(model));
+  if (layers::get(model, kPositions).starts_with("LongRotaryPosition")) write_longrope(model, json);
 }
 
 }  // namespace meshloom::trainer

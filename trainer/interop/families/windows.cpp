@@ -7,6 +7,7 @@
 #include "layers/attention/mask.h"
 #include "layers/config/tree.h"
 #include "trainer/interop/families/json_fields.h"
+#include "trainer/interop/families/no_rope.h"
 #include "trainer/interop/families/overrides.h"
 #include "trainer/io/json.h"
 
@@ -19,15 +20,20 @@ using Layers = WindowPattern::Layers;
 
 constexpr const char* kSliding = "sliding_attention";
 constexpr const char* kFull = "full_attention";
+constexpr const char* kPattern = "sliding_window_pattern";
+constexpr std::int64_t kAbsentPattern = 6;
 
-// The layers with windows when layer_types does not say; `boundary` is max_window_layers.
-std::vector<bool> layers_by_pattern(Layers pattern, std::size_t count, std::int64_t boundary) {
+// The layers with windows when layer_types does not say; `boundary` is max_window_layers or sliding_window_pattern.
+std::vector<bool> layers_by_pattern(Layers pattern, const layers::Config& model, std::size_t count,
+                                    std::int64_t boundary) {
+  if (pattern == Layers::without_rope) return layers_without_rope(model);
   std::vector<bool> windowed(count);
   for (std::size_t i = 0; i < count; ++i) {
     const bool even = i % 2 == 0, below = static_cast<std::int64_t>(i) < boundary;
     windowed[i] = pattern == Layers::all || (pattern == Layers::even && even) ||
                   (pattern == Layers::from_max_window && !below) ||
-                  (pattern == Layers::even_to_max_window && even && below);
+                  (pattern == Layers::even_to_max_window && even && below) ||
+                  (pattern == Layers::all_but_every && (static_cast<std::int64_t>(i) + 1) % boundary != 0);
   }
   return windowed;
 }
@@ -46,11 +52,15 @@ std::vector<bool> layers_by_type(const Json& types, std::size_t count, const std
   return windowed;
 }
 
-std::int64_t max_window_layers(const WindowPattern& pattern, const Json& json, const std::string& where) {
+bool reads_max_window_layers(const WindowPattern& pattern) {
+  return pattern.layers == Layers::from_max_window || pattern.layers == Layers::even_to_max_window;
+}
+
+std::int64_t boundary_of(const WindowPattern& pattern, const Json& json, const std::string& where) {
+  if (pattern.layers == Layers::all_but_every)
+    return json.contains(kPattern) ? json_length(json[kPattern], kPattern, where) : kAbsentPattern;
   const auto it = json.find("max_window_layers");
-  const bool is_read =
-      pattern.layers == Layers::from_max_window || pattern.layers == Layers::even_to_max_window;
-  if (it == json.end() || !is_read) return pattern.max_window_layers;
+  if (it == json.end() || !reads_max_window_layers(pattern)) return pattern.max_window_layers;
   if (!it->is_number_integer() || it->get<std::int64_t>() < 0)
     throw Error(where + ", field max_window_layers", "must be an integer of at least 0", shown_json(*it));
   return it->get<std::int64_t>();
@@ -74,7 +84,12 @@ std::int64_t window_size(const WindowPattern& pattern, const Json& json, const s
 
 }  // namespace
 
-bool is_window_field(const std::string& name) {
+bool has_window(const layers::Config& layer) {
+  return layers::get(layer, "attention.mask").starts_with("SlidingWindow");
+}
+
+bool is_window_field(const Family& family, const std::string& name) {
+  if (name == kPattern) return family.windows.layers == Layers::all_but_every;
   static const char* const kNames[] = {"sliding_window", "use_sliding_window", "max_window_layers",
                                        "layer_types"};
   return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
@@ -95,11 +110,12 @@ void read_windows(const Json& json, const std::string& where, const Family& fami
       note_ignored("layer_types", *types);
     return;
   }
-  const bool used = !pattern.needs_use_sliding_window || use_sliding_window(json, where);
-  const std::int64_t window = used ? window_size(pattern, json, where) : 0;
   const Json* types = json_field(json, "layer_types");
+  const bool used = !pattern.needs_use_sliding_window || use_sliding_window(json, where) ||
+                    (types && pattern.layer_types_suffice);
+  const std::int64_t window = used ? window_size(pattern, json, where) : 0;
   std::vector<bool> windowed =
-      layers_by_pattern(pattern.layers, count, max_window_layers(pattern, json, where));
+      layers_by_pattern(pattern.layers, model, count, boundary_of(pattern, json, where));
   if (window == 0) windowed.assign(count, false);
   if (types) {
     const std::vector<bool> stated = layers_by_type(*types, count, where);
@@ -113,26 +129,29 @@ void read_windows(const Json& json, const std::string& where, const Family& fami
            ", so it is ignored; found " + shown_json(*types));
     if (pattern.reads_layer_types) windowed = stated;
   }
-  if (window == 0 || window >= limit) return;
+  if (window == 0 || (window >= limit && family.local_rope_theta == 0)) return;
   const auto with = std::count(windowed.begin(), windowed.end(), true);
   layers::SlidingWindow mask;
   mask.window = window;
-  if (with == static_cast<std::ptrdiff_t>(count))
-    layers::set(model, kLayer + "attention.mask", layers::print(mask), classes);
-  else if (with > 0)
-    override_layers(model, "attention.mask", layers::Child<layers::Config>(mask), windowed);
+  if (with == 0) return;
+  // Where nearly all layers have windows, the others are the exceptions.
+  const bool most = pattern.layers == Layers::all_but_every, all = with == static_cast<std::ptrdiff_t>(count);
+  if (most || all) layers::set(model, kLayer + "attention.mask", layers::print(mask), classes);
+  if (all) return;
+  if (most) {
+    windowed.flip();
+    override_layers(model, "attention.mask", layers::Causal{}, windowed);
+  } else {
+    override_layers(model, "attention.mask", mask, windowed);
+  }
 }
 
 void write_windows(const layers::Config& model, const Family& family, nlohmann::ordered_json& json) {
   const WindowPattern& pattern = family.windows;
-  const auto* lm = dynamic_cast<const layers::CausalLM::Config*>(&model);
-  const auto* stack = lm ? lm->decoder->stack.as<layers::Stack::Config>() : nullptr;
-  if (!stack) throw Error("decoder.stack", "must be a Stack", layers::get(model, "decoder.stack"));
   std::vector<bool> windowed;
   std::string window;
-  for (std::int64_t i = 0; i < stack->num_layers; ++i) {
-    const layers::Child<layers::Layer::Config> layer = stack->layer_at(i);
-    windowed.push_back(layers::get(*layer, "attention.mask").starts_with("SlidingWindow"));
+  for (const layers::Child<layers::Layer::Config>& layer : layers_of(model)) {
+    windowed.push_back(has_window(*layer));
     if (!windowed.back()) continue;
     const std::string size = layers::get(*layer, "attention.mask.window");
     if (!window.empty() && window != size)
@@ -146,16 +165,18 @@ void write_windows(const layers::Config& model, const Family& family, nlohmann::
     if (!pattern.needs_use_sliding_window && pattern.null_is_none) json["sliding_window"] = nullptr;
     if (!pattern.needs_use_sliding_window && !pattern.null_is_none)
       json["sliding_window"] = json["max_position_embeddings"];
-    return;
+    if (family.local_rope_theta == 0) return;  // otherwise layer_types say more than windows
+  } else {
+    json["sliding_window"] = std::stoll(window);
+    if (pattern.needs_use_sliding_window) json["use_sliding_window"] = true;
   }
-  json["sliding_window"] = std::stoll(window);
-  if (pattern.needs_use_sliding_window) json["use_sliding_window"] = true;
   if (!pattern.reads_layer_types) return;
   const std::int64_t first = std::find(windowed.begin(), windowed.end(), true) - windowed.begin();
-  if (pattern.needs_use_sliding_window) json["max_window_layers"] = first;
+  if (reads_max_window_layers(pattern)) json["max_window_layers"] = first;
   // Older versions of transformers do not read layer_types, so it is written only when the other fields do
   // not say the same.
-  if (windowed == layers_by_pattern(pattern.layers, windowed.size(), first)) return;
+  const std::int64_t boundary = pattern.layers == Layers::all_but_every ? kAbsentPattern : first;
+  if (windowed == layers_by_pattern(pattern.layers, model, windowed.size(), boundary)) return;
   json["layer_types"] = nlohmann::ordered_json::array();
   for (const bool with : windowed) json["layer_types"].push_back(with ? kSliding : kFull);
 }

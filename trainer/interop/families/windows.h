@@ -11,9 +11,11 @@
 namespace meshloom::trainer {
 
 // Whether the field is one of those that are read here.
-bool is_window_field(const std::string& name);
+bool is_window_field(const Family& family, const std::string& name);
+// Whether the attention of a layer has a window.
+bool has_window(const layers::Config& layer);
 
-// Sets the masks of the attention layers, as transformers 5.23 reads the fields. Windows of at least `limit`,
+// Sets the masks of the attention layers, as transformers 5.24 reads the fields. Windows of at least `limit`,
 // the maximal sequence length, have no effect and are left out. If only some layers have windows, the model's
 // stack becomes a HeterogeneousStack. Fields that the family ignores are noted when they say something else. Throws
 // Error.
