@@ -477,9 +477,8 @@ Metadata gpt2_metadata(const OrderedJson& config) {
 
 nlohmann::json config_of_gguf(const GgufFile& file) {
   Fields fields(file);
-  static const std::vector<std::string> kKnown{"llama",   "qwen2",  "qwen3",  "qwen3moe",
-                                               "smollm3", "gemma2", "gemma3", "gpt2",
-                                               "phi3",    "granite", "olmo2"};
+  static const std::vector<std::string> kKnown{"llama",  "qwen2", "qwen3", "qwen3moe", "smollm3", "gemma2",
+                                               "gemma3", "gpt2",  "phi3",  "granite",  "olmo2"};
   if (std::find(kKnown.begin(), kKnown.end(), fields.architecture()) == kKnown.end())
     throw Error(fields.place("general.architecture"),
                 "must be one of " + hal::join(kKnown) + "; others are not read",

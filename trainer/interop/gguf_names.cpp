@@ -36,9 +36,9 @@ std::string gguf_architecture(const std::string& family) {
   for (const auto& [name, architecture] :
        {std::pair{"llama", "llama"}, std::pair{"mistral", "llama"}, std::pair{"mixtral", "llama"},
         std::pair{"qwen2", "qwen2"}, std::pair{"qwen3", "qwen3"}, std::pair{"qwen3_moe", "qwen3moe"},
-         std::pair{"smollm3", "smollm3"}, std::pair{"gemma2", "gemma2"}, std::pair{"gemma3_text", "gemma3"},
-         std::pair{"gpt2", "gpt2"}, std::pair{"phi3", "phi3"}, std::pair{"granite", "granite"},
-         std::pair{"olmo2", "olmo2"}})
+        std::pair{"smollm3", "smollm3"}, std::pair{"gemma2", "gemma2"}, std::pair{"gemma3_text", "gemma3"},
+        std::pair{"gpt2", "gpt2"}, std::pair{"phi3", "phi3"}, std::pair{"granite", "granite"},
+        std::pair{"olmo2", "olmo2"}})
     if (family == name) return architecture;
   return {};
 }

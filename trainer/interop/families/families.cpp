@@ -14,9 +14,9 @@ Family llama_family(), gpt2_family(), mixtral_family(), qwen3_moe_family(), qwen
 // Export takes the first that can describe the model.
 const std::vector<Family>& families() {
   static const std::vector<Family> all{
-      llama_family(),     mistral_family(),   qwen2_family(),  qwen3_family(),  gpt2_family(),
-      mixtral_family(),   qwen3_moe_family(), qwen2_moe_family(), gemma2_family(), gemma3_family(),
-      seed_oss_family(),  smollm3_family(),   phi3_family(),   granite_family(), olmo2_family()};
+      llama_family(),    mistral_family(),   qwen2_family(),     qwen3_family(),   gpt2_family(),
+      mixtral_family(),  qwen3_moe_family(), qwen2_moe_family(), gemma2_family(),  gemma3_family(),
+      seed_oss_family(), smollm3_family(),   phi3_family(),      granite_family(), olmo2_family()};
   return all;
 }
 

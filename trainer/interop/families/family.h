@@ -83,8 +83,8 @@ struct Family {
   // Above 0: scales rotary positions by LongRoPE only (longrope.h), and this is what an absent
   // original_max_position_embeddings means.
   std::int64_t longrope_length = 0;
-  bool needs_head_dim = false;        // transformers needs head_dim for YaRN and layer_types
-  bool divides_by_heads = false;      // transformers refuses a hidden_size that is no multiple of the heads
+  bool needs_head_dim = false;    // transformers needs head_dim for YaRN and layer_types
+  bool divides_by_heads = false;  // transformers refuses a hidden_size that is no multiple of the heads
   // Above 0: layers with windows have frequencies of their own, and this is their base when config.json has none. Such layers keep
   // their windows, however long, because the windows tell them from the others.
   double local_rope_theta = 0;

@@ -13,6 +13,8 @@ Family phi3_family() {
   family.partial_rotary = true;
   family.longrope_length = 4096;
   family.windows = {.layers = WindowPattern::Layers::all, .absent_size = 0};
+  // An absent pad_token_id means 32000, which transformers refuses in smaller vocabularies.
+  family.null_fields = {"pad_token_id"};
   // Files of Phi-4-mini have them; transformers does not read them.
   family.ignored_fields = {"full_attn_mod", "interpolate_factor", "lm_head_bias"};
   const std::string path = "decoder/stack/layer{i}/", hf_prefix = "model.layers.{i}.";

@@ -23,7 +23,6 @@ using Json = nlohmann::json;
 const std::string kPositions = kLayer + "attention.positions";
 const std::string kLimit = "decoder.positions.max_length";
 constexpr const char* kLocalTheta = "rope_local_base_freq";
-constexpr const char *kFull = "full_attention", *kSliding = "sliding_attention";
 
 // A field that is used only when it is true in Python: neither absent nor null nor 0.
 std::optional<double> number_if_true(const Json& json, const char* name, const std::string& where) {
@@ -192,15 +191,17 @@ std::string positions_text(const Reading& reading, const Scaling& scaling, const
                        : json.contains(theta_name)   ? json_number(json, theta_name, where)
                                                      : absent_theta;
   const std::string type = type_of(object, here),
-                    base = fmt::format("{{theta={}", theta) + rotated_text(json, object, where, here, family, model);
+                    base = fmt::format("{{theta={}", theta) +
+                           rotated_text(json, object, where, here, family, model);
+  // transformers does not read the length that stands in `scaling` where the family has one beside it.
+  const std::int64_t longrope_length = family.longrope_length > 0 && json.contains(kOriginal)
+                                           ? json_length(json[kOriginal], kOriginal, where)
+                                           : family.longrope_length;
   if (type == "default") return "RotaryPosition" + base + "}";
   if (family.longrope_length > 0) {
     if (!is_longrope(type))
       throw Error(here + ".rope_type", "must be default or longrope in this family", shown(type));
-    // transformers does not read the length that stands in `scaling` where the family has one beside it.
-    const std::int64_t original =
-        json.contains(kOriginal) ? json_length(json[kOriginal], kOriginal, where) : family.longrope_length;
-    return "LongRotaryPosition" + base + longrope_text(object, here, original, limit, note) + "}";
+    return "LongRotaryPosition" + base + longrope_text(object, here, longrope_length, limit, note) + "}";
   }
   if (type == "linear")
     return fmt::format("LinearRotaryPosition{} factor={}}}", base, json_number(object, "factor", here));
@@ -293,17 +294,18 @@ std::int64_t read_rotary(const Json& json, const std::string& where, const Famil
   layers::set(model, kLimit, std::to_string(limit), classes);
   const Scaling scaling =
       family.local_rope_theta > 0 ? scaling_of_layers(json, where, false) : scaling_of(json, where);
-  layers::set(model, kPositions,
-              positions_text({json, where, family, model, limit, note}, scaling, "rope_theta", family.rope_theta),
-              classes);
+  layers::set(
+      model, kPositions,
+      positions_text({json, where, family, model, limit, note}, scaling, "rope_theta", family.rope_theta),
+      classes);
   return limit;
 }
 
 void read_local_rotary(const Json& json, const std::string& where, const Family& family, std::int64_t limit,
                        layers::CausalLM::Config& model, const layers::ClassTable& classes, const Note& note) {
   const std::string local =
-      positions_text({json, where, family, model, limit, note}, scaling_of_layers(json, where, true), kLocalTheta,
-                     family.local_rope_theta);
+      positions_text({json, where, family, model, limit, note}, scaling_of_layers(json, where, true),
+                     kLocalTheta, family.local_rope_theta);
   std::vector<bool> full;
   for (const layers::Child<layers::Layer::Config>& layer : layers_of(model))
     full.push_back(!has_window(*layer));

@@ -26,8 +26,8 @@ std::int64_t read_rotary(const nlohmann::json& json, const std::string& where, c
                          layers::Config& model, const layers::ClassTable& classes, const Note& note);
 // For families with a local_rope_theta: sets the positions of layers with windows, which read_windows has set.
 void read_local_rotary(const nlohmann::json& json, const std::string& where, const Family& family,
-                       std::int64_t limit, layers::CausalLM::Config& model,
-                       const layers::ClassTable& classes, const Note& note);
+                       std::int64_t limit, layers::CausalLM::Config& model, const layers::ClassTable& classes,
+                       const Note& note);
 void write_rotary(const layers::Config& model, const Family& family, std::int64_t sequence,
                   nlohmann::ordered_json& json);
 

@@ -18,8 +18,6 @@ using Json = nlohmann::json;
 
 using Layers = WindowPattern::Layers;
 
-constexpr const char* kSliding = "sliding_attention";
-constexpr const char* kFull = "full_attention";
 constexpr const char* kPattern = "sliding_window_pattern";
 constexpr std::int64_t kAbsentPattern = 6;
 

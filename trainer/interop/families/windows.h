@@ -10,6 +10,9 @@
 
 namespace meshloom::trainer {
 
+// The types of layers in layer_types: with a window, and without.
+inline constexpr const char *kSliding = "sliding_attention", *kFull = "full_attention";
+
 // Whether the field is one of those that are read here.
 bool is_window_field(const Family& family, const std::string& name);
 // Whether the attention of a layer has a window.
