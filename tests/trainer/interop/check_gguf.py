@@ -216,8 +216,8 @@ def check_imported(name, path, scratch):
     meshloom("import", path, "--out", out)
     reader = gguf.GGUFReader(path)
     ours, theirs = weights(out), values_of(reader)
-    for name in ROPE_TENSORS:
-        theirs.pop(name, None)
+    for tensor in ROPE_TENSORS:
+        theirs.pop(tensor, None)
     types = sorted({t.tensor_type.name for t in reader.tensors})
     if text_of(reader.fields["general.architecture"]) == "llama":
         for n in theirs:
