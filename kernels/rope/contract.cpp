@@ -271,7 +271,12 @@ RopeScaling rope_scaling(const Attrs& attrs) {
 }
 
 std::vector<double> rope_factors(const Attrs& attrs) {
-  return attrs.has("factors") ? parse_rope_factors(attrs.text("factors")) : std::vector<double>{};
+  if (!attrs.has("factors")) return {};
+  try {
+    return parse_rope_factors(attrs.text("factors"));
+  } catch (const Error& error) {
+    throw Error("rope", error.where() + " " + error.rule(), error.found());
+  }
 }
 
 std::vector<double> parse_rope_factors(const std::string& text) {

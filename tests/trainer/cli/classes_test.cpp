@@ -82,8 +82,8 @@ LanguageModel.vocab_size: CausalLM EncoderDecoder
 Layer.activation: FeedForward MoE
 Layer.alpha: Dora Lora
 Layer.attention: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
-Layer.attention_norm: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
 Layer.attention_factor: LongRotaryPosition | YarnRotaryPosition
+Layer.attention_norm: HybridNormLayer ParallelLayer PostNormLayer ScaledResidualLayer TransformerLayer
 Layer.base: Dora Dropout Lora LoraSlots Monitor ScaledHead SigmoidGated SoftCap StochasticDepth
 Layer.bias: BlockQuantizedLinear Linear Nf4Linear QuantizedLinear
 Layer.cache: Attention CrossLayerAttention LatentAttention | CrossAttention
@@ -102,9 +102,9 @@ Layer.k_proj: Attention CrossAttention LatentAttention
 Layer.layer: HeterogeneousStack Stack
 Layer.mask: Attention CrossLayerAttention LatentAttention
 Layer.max_length: LearnedPosition SequenceLimit
+Layer.norm: JointNormProjection | QKNormProjection
 Layer.num_heads: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.num_kv_heads: Attention CrossAttention
-Layer.norm: JointNormProjection | QKNormProjection
 Layer.num_layers: HeterogeneousStack Stack
 Layer.o_proj: Attention CrossAttention CrossLayerAttention LatentAttention
 Layer.original_length: Llama3RotaryPosition LongRotaryPosition YarnRotaryPosition
@@ -148,6 +148,8 @@ Schedule.total_steps: WarmupCosine WarmupPolynomial WarmupStableDecay
 Schedule.warmup_steps: WarmupConstant WarmupCosine WarmupInverseSqrt WarmupPiecewise WarmupPolynomial WarmupStableDecay
 TokenEmbedding.base: DropoutEmbedding ScaledEmbedding
 TokenEmbedding.init: BlockQuantizedEmbedding Embedding
+TokenLoss.beta: DPOLoss | SimPOLoss
+TokenLoss.label_smoothing: DPOLoss | RegularizedCrossEntropy
 Tokenizer.chat_template: SentencePiece TokenizerJson
 Tokenizer.config: SentencePiece TokenizerJson
 Tokenizer.end_of_text: SentencePiece TokenizerJson
