@@ -26,7 +26,7 @@ class ChunkedLoss : public TokenLoss {
   ChunkedLoss(const Config& config, const Place& place);
   Result forward(Context& ctx, Tensor logits, Tensor targets) override;
   std::int64_t chunk_size() const override { return chunk_size_; }
-  Result combine(Context& ctx, Result tokens) override { return base_->combine(ctx, tokens); }
+  Result combine(Context& caller, Result tokens) override { return base_->combine(caller, tokens); }
 
  private:
   TokenLoss* base_;

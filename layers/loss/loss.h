@@ -29,7 +29,7 @@ class TokenLoss : public Module {
   // For how many tokens at a time the model is to compute logits and call this loss; 0 = all.
   virtual std::int64_t chunk_size() const { return 0; }
   // What training minimises, made of the losses of all tokens of the batch: these as they are.
-  virtual Result combine(Context& /*ctx*/, Result tokens) { return tokens; }
+  virtual Result combine(Context& /*caller*/, Result tokens) { return tokens; }
   Result operator()(Context& caller, Tensor logits, Tensor targets) {
     Context ctx = caller.child(name());
     return forward(ctx, logits, targets);

@@ -48,7 +48,8 @@ std::vector<Tensor> PreferenceLoss::sums_of(const Preferences& preferences, cons
   return sums;
 }
 
-TokenLoss::Result PreferenceLoss::combine(Context& ctx, Result tokens) {
+TokenLoss::Result PreferenceLoss::combine(Context& caller, Result tokens) {
+  Context ctx = caller.child("preference");
   const std::vector<Tensor> sums = sums_of(ctx.get<Preferences>("preferences"), tokens);
   const auto [c, r, c_length, r_length] = kernels::inputs<4>();
   const Expr margin = reward({c, max(c_length, 1)}) - reward({r, max(r_length, 1)});

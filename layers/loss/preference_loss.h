@@ -27,8 +27,8 @@ class PreferenceLoss : public TokenLoss {
   // The cross-entropy of each token, of which combine() makes the losses of pairs.
   Result forward(Context& ctx, Tensor logits, Tensor targets) override;
   // Returns the losses of pairs (pairs * B), 0 where a row has fewer. While training it reports accuracy, the part of the pairs whose
-  // chosen answer has the larger reward, and margin, the mean difference of the rewards.
-  Result combine(Context& ctx, Result tokens) override;
+  // chosen answer has the larger reward, and margin, the mean difference of the rewards, in its own context "preference".
+  Result combine(Context& caller, Result tokens) override;
 
  protected:
   // Of one answer: the log-probability, without that under the reference model if there is one, and the number of its targets.

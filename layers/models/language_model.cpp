@@ -56,11 +56,7 @@ LanguageModel::Loss DecoderModel::loss(Context& ctx, Tensor tokens, Tensor targe
   const TokenLoss::Result of_tokens = loss_->chunk_size() > 0 && loss_->chunk_size() < rows
                                           ? chunked_loss(ctx, tokens, kernels::reshape(targets, {rows}))
                                           : whole();
-  const auto combine = [&] {
-    Context combining = ctx.child("preference");
-    return loss_->combine(combining, of_tokens);
-  };
-  const auto [loss, valid] = combine();
+  const auto [loss, valid] = loss_->combine(ctx, of_tokens);
   Tensor sum = kernels::reduce_sum(loss, 0);
   const Tensor count = kernels::reduce_sum(valid, 0);
   for (const Tensor& aux : ctx.outputs_named("aux_loss")) sum = kernels::add(sum, kernels::mul(aux, count));

@@ -43,9 +43,16 @@ struct Tracer {
     traced.program.name = name;
   }
 
-  Tensor ids(const char* name, std::int64_t batch, std::int64_t sequence) {
-    return builder.input(name, {kernels::DType::i32, {batch, sequence}}, kernels::Role::input,
-                         {axis::kBatch, axis::kSeq});
+  Tensor input(const char* name, std::int64_t batch, std::int64_t sequence,
+               kernels::DType dtype = kernels::DType::i32) {
+    return builder.input(name, {dtype, {batch, sequence}}, kernels::Role::input, {axis::kBatch, axis::kSeq});
+  }
+  // An input of rows besides tokens and targets.
+  Tensor row_input(const char* name, std::int64_t batch, std::int64_t sequence,
+                   kernels::DType dtype = kernels::DType::i32) {
+    const Tensor made = input(name, batch, sequence, dtype);
+    traced.rows.push_back(made.id);
+    return made;
   }
 
   // The inputs of rows besides tokens and targets.
@@ -65,11 +72,7 @@ struct Tracer {
   Rows rows(std::int64_t batch, std::int64_t sequence, std::int64_t source, bool documents,
             bool padding = false) {
     Rows rows;
-    const auto more = [&](const char* name, std::int64_t length) {
-      const Tensor made = ids(name, batch, length);
-      traced.rows.push_back(made.id);
-      return made;
-    };
+    const auto more = [&](const char* name, std::int64_t length) { return row_input(name, batch, length); };
     if (documents || source || padding) rows.segments = Segments{more("segments", sequence)};
     if (documents) rows.positions = Positions{more("positions", sequence)};
     if (source) {
@@ -81,12 +84,7 @@ struct Tracer {
 
   // What losses of pairs read of every target.
   Preferences preferences(std::int64_t batch, std::int64_t sequence, std::int64_t pairs, bool reference) {
-    const auto more = [&](const char* name) {
-      const Tensor input = builder.input(name, {kernels::DType::f32, {batch, sequence}}, kernels::Role::input,
-                                         {axis::kBatch, axis::kSeq});
-      traced.rows.push_back(input.id);
-      return input;
-    };
+    const auto more = [&](const char* name) { return row_input(name, batch, sequence, kernels::DType::f32); };
     Preferences made{more("answers"), {}, pairs};
     if (reference) made.reference = more("reference_logprobs");
     return made;
@@ -186,7 +184,7 @@ Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int
                   std::int64_t preferences) {
   Tracer t(model, catalog, "loss");
   source = check_size(model, batch, sequence, source);
-  const Tensor tokens = t.ids("tokens", batch, sequence), targets = t.ids("targets", batch, sequence);
+  const Tensor tokens = t.input("tokens", batch, sequence), targets = t.input("targets", batch, sequence);
   Tracer::Rows rows = t.rows(batch, sequence, source, documents);
   if (reads_preferences(model))
     rows.preferences = t.preferences(batch, sequence, preferences, reads_reference(model));
@@ -208,7 +206,7 @@ Traced trace_logits(const Config& model, const kernels::Catalog& catalog, std::i
                     std::int64_t sequence, std::int64_t source, bool padding) {
   Tracer t(model, catalog, "logits");
   source = check_size(model, batch, sequence, source);
-  const Tensor tokens = t.ids("tokens", batch, sequence);
+  const Tensor tokens = t.input("tokens", batch, sequence);
   const Tracer::Rows rows = t.rows(batch, sequence, source, false, padding);
   t.declare();
   Context ctx(t.builder, t.record, {}, false);
