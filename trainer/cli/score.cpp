@@ -1,6 +1,5 @@
 #include <fmt/format.h>
 
-#include <chrono>
 #include <cmath>
 #include <cstdint>
 #include <nlohmann/json.hpp>
@@ -80,20 +79,8 @@ int score(const Registries& registries, const ScoreOptions& options) {
   if (!scorer.batch_dependence().empty())
     say_note("scores depend on the text's length, in rounding: " + scorer.batch_dependence());
 
-  using Clock = std::chrono::steady_clock;
-  const Clock::time_point begun = Clock::now();
-  Clock::time_point said = begun;
-  const std::vector<TokenScore> scores =
-      scorer.score(tokens, stride, static_cast<int>(options.top), [&](std::int64_t done) {
-        const Clock::time_point now = Clock::now();
-        if (done < count && now - said > std::chrono::seconds(2)) {
-          said = now;
-          const double seconds = std::chrono::duration<double>(now - begun).count();
-          say_note(fmt::format(
-              "{} of {} tokens are scored, {} left", done, count,
-              duration_text(seconds / static_cast<double>(done) * static_cast<double>(count - done))));
-        }
-      });
+  const std::vector<TokenScore> scores = scorer.score(tokens, stride, static_cast<int>(options.top),
+                                                      ProgressNotes(count, "tokens are scored", say_note));
   double sum = 0;
   for (const TokenScore& each : scores) sum += each.logprob;
   const double mean = sum / static_cast<double>(scores.size());

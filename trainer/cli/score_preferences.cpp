@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <array>
-#include <chrono>
 #include <nlohmann/json.hpp>
 #include <span>
 #include <vector>
@@ -25,7 +24,6 @@ namespace meshloom::trainer {
 namespace {
 
 using Json = nlohmann::ordered_json;
-using Clock = std::chrono::steady_clock;
 
 constexpr int kDepth = 32;
 
@@ -94,11 +92,10 @@ int score_preferences(const ModelToRun& model, const Registries& registries,
   Scorer scorer(config, static_cast<std::int64_t>(found.longest), *device, registries.catalog,
                 model.checkpoint().model);
   std::string written;
-  const Clock::time_point begun = Clock::now();
-  Clock::time_point said = begun;
-  const std::size_t count = found.lines.size();
-  for (std::size_t done = 0; done < count; ++done) {
-    const LineFile::Line& line = found.lines[done];
+  const auto count = static_cast<std::int64_t>(found.lines.size());
+  ProgressNotes progress(count, "preferences are scored", say_note);
+  std::int64_t done = 0;
+  for (const LineFile::Line& line : found.lines) {
     const std::string text = file.at(line.offset, line.bytes);
     const std::string where = fmt::format("{}, line {}", file.where(), line.number);
     const Example example = format->read(text, where);
@@ -107,13 +104,7 @@ int score_preferences(const ModelToRun& model, const Registries& registries,
     json[kReferenceOfChosen] = scorer.logprob(answers[0].tokens, answers[0].counted);
     json[kReferenceOfRejected] = scorer.logprob(answers[1].tokens, answers[1].counted);
     written += json.dump() + "\n";
-    if (const Clock::time_point now = Clock::now(); now - said > std::chrono::seconds(2)) {
-      said = now;
-      const double seconds = std::chrono::duration<double>(now - begun).count();
-      say_note(fmt::format(
-          "{} of {} preferences are scored, {} left", done + 1, count,
-          duration_text(seconds / static_cast<double>(done + 1) * static_cast<double>(count - done - 1))));
-    }
+    progress(++done);
   }
   write_file(options.out, written);
   fmt::print("{} preferences scored, written to {}\n", count, options.out);

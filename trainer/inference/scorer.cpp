@@ -43,11 +43,12 @@ void Scorer::check_ids(std::span<const std::int32_t> tokens) const {
                   "id " + std::to_string(id));
 }
 
-void Scorer::run(std::span<const std::int32_t> window, std::vector<float>& logits) {
-  logits.resize(static_cast<std::size_t>(length_ * vocabulary_));
+std::span<const float> Scorer::run(std::span<const std::int32_t> window) {
+  logits_.resize(static_cast<std::size_t>(length_ * vocabulary_));
   session_->write("logits/tokens", std::as_bytes(window));
   session_->run(Step::logits);
-  session_->read("logits", std::as_writable_bytes(std::span(logits)));
+  session_->read("logits", std::as_writable_bytes(std::span(logits_)));
+  return logits_;
 }
 
 double Scorer::logprob(std::span<const std::int32_t> tokens, std::span<const char> counted) {
@@ -57,13 +58,11 @@ double Scorer::logprob(std::span<const std::int32_t> tokens, std::span<const cha
   check_ids(tokens);
   std::vector<std::int32_t> window(tokens.begin(), tokens.end());
   window.resize(static_cast<std::size_t>(length_), 0);
-  std::vector<float> logits;
-  run(window, logits);
+  const std::span<const float> logits = run(window);
   const auto width = static_cast<std::size_t>(vocabulary_);
   double sum = 0;
   for (std::size_t i = 1; i < tokens.size(); ++i)
-    if (counted[i] != 0)
-      sum += token_score(std::span(logits).subspan((i - 1) * width, width), tokens[i], 0).logprob;
+    if (counted[i] != 0) sum += token_score(logits.subspan((i - 1) * width, width), tokens[i], 0).logprob;
   return sum;
 }
 
@@ -76,14 +75,13 @@ std::vector<TokenScore> Scorer::score(std::span<const std::int32_t> tokens, std:
   check_ids(tokens);
   std::vector<TokenScore> scores;
   const auto width = static_cast<std::size_t>(vocabulary_);
-  std::vector<float> logits;
   for (std::int64_t begin = 0; static_cast<std::int64_t>(scores.size()) + 1 < count;
        begin = std::min(begin + std::clamp<std::int64_t>(stride, 1, length_ - 1), count - length_)) {
-    run(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length_)), logits);
+    const std::span<const float> logits =
+        run(tokens.subspan(static_cast<std::size_t>(begin), static_cast<std::size_t>(length_)));
     for (auto next = static_cast<std::int64_t>(scores.size()) + 1; next < begin + length_; ++next)
-      scores.push_back(
-          token_score(std::span(logits).subspan(static_cast<std::size_t>(next - 1 - begin) * width, width),
-                      tokens[static_cast<std::size_t>(next)], top));
+      scores.push_back(token_score(logits.subspan(static_cast<std::size_t>(next - 1 - begin) * width, width),
+                                   tokens[static_cast<std::size_t>(next)], top));
     if (progress) progress(static_cast<std::int64_t>(scores.size()) + 1);
   }
   return scores;

@@ -40,12 +40,13 @@ class Scorer {
 
  private:
   void check_ids(std::span<const std::int32_t> tokens) const;
-  // Computes the logits of a window.
-  void run(std::span<const std::int32_t> window, std::vector<float>& logits);
+  // Computes the logits of a window, and returns them: those of a token are a row.
+  std::span<const float> run(std::span<const std::int32_t> window);
 
   std::int64_t length_, vocabulary_;
   std::string batch_dependence_;
   std::unique_ptr<Session> session_;
+  std::vector<float> logits_;  // of the last window
 };
 
 }  // namespace meshloom::trainer

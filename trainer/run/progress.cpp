@@ -20,6 +20,15 @@ std::string duration_text(double seconds) {
   return fmt::format("{}:{:02}", whole / 60, whole % 60);
 }
 
+void ProgressNotes::operator()(std::int64_t done) {
+  const Clock::time_point now = Clock::now();
+  if (done >= count_ || now - said_ <= std::chrono::duration<double>(kSecondsBetweenLines)) return;
+  said_ = now;
+  const double seconds = std::chrono::duration<double>(now - begun_).count();
+  note_(fmt::format("{} of {} {}, {} left", done, count_, what_,
+                    duration_text(seconds / static_cast<double>(done) * static_cast<double>(count_ - done))));
+}
+
 Progress::Progress(std::int64_t first, std::int64_t last)
     : first_(first), last_(last), terminal_(::isatty(STDOUT_FILENO) != 0) {}
 

@@ -3,8 +3,10 @@
 
 #include <chrono>
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 
 #include "trainer/metrics/json_lines.h"
 
@@ -30,5 +32,21 @@ class Progress {
 
 // "1:02:03", "4:05"
 std::string duration_text(double seconds);
+
+// Says of long work, every two seconds, how much of it is done and how long the rest will take.
+class ProgressNotes {
+ public:
+  // `what` as in "12 of 40 tokens are scored, 0:07 left".
+  ProgressNotes(std::int64_t count, std::string what, std::function<void(const std::string&)> note)
+      : count_(count), what_(std::move(what)), note_(std::move(note)) {}
+  void operator()(std::int64_t done);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  std::int64_t count_;
+  std::string what_;
+  std::function<void(const std::string&)> note_;
+  Clock::time_point begun_ = Clock::now(), said_ = begun_;
+};
 
 }  // namespace meshloom::trainer
