@@ -61,15 +61,21 @@ std::vector<TensorType> infer(const std::vector<TensorType>& inputs, const Attrs
   return {rules[0]};
 }
 
-// Radians per position of pair p.
-double frequency_of(const Attrs& attrs, std::int64_t p) {
-  const double plain = std::pow(attrs.number("theta"),
-                                -2.0 * static_cast<double>(p) / static_cast<double>(attrs.integer("dims")));
-  if (attrs.has("factors")) return plain / rope_factors(attrs)[static_cast<std::size_t>(p)];
+// Radians per position of each pair.
+std::vector<double> frequencies_of(const Attrs& attrs) {
+  const std::int64_t dims = attrs.integer("dims");
+  const std::vector<double> factors = rope_factors(attrs);
   const RopeScaling scaling = rope_scaling(attrs);
-  const double kept = std::clamp(
-      scaling.by_frequency * plain + scaling.by_pair * static_cast<double>(p) + scaling.shift, 0.0, 1.0);
-  return plain * (kept + (1 - kept) / scaling.factor);
+  std::vector<double> frequencies;
+  for (std::int64_t p = 0; p < dims / 2; ++p) {
+    const double plain =
+        std::pow(attrs.number("theta"), -2.0 * static_cast<double>(p) / static_cast<double>(dims));
+    const double kept = std::clamp(
+        scaling.by_frequency * plain + scaling.by_pair * static_cast<double>(p) + scaling.shift, 0.0, 1.0);
+    frequencies.push_back(factors.empty() ? plain * (kept + (1 - kept) / scaling.factor)
+                                          : plain / factors[static_cast<std::size_t>(p)]);
+  }
+  return frequencies;
 }
 
 double flops(const CallView& call) {
@@ -87,8 +93,7 @@ void reference(const CallView& call, std::span<const ConstTensorView> inputs,
   if (outputs[0].data != inputs[0].data)
     std::memcpy(outputs[0].data, inputs[0].data, static_cast<std::size_t>(type.bytes()));
   const std::int32_t* positions = rope_positions(call) ? inputs[1].as<std::int32_t>() : nullptr;
-  std::vector<double> frequencies;
-  for (std::int64_t p = 0; p < dims / 2; ++p) frequencies.push_back(frequency_of(call.attrs, p));
+  const std::vector<double> frequencies = frequencies_of(call.attrs);
   for (std::int64_t row = 0; row < batch * s; ++row) {
     const std::int64_t position = (positions ? positions[row] : row % s) + offset;
     for (std::int64_t p = 0; p < dims / 2; ++p) {

@@ -153,31 +153,18 @@ std::int64_t frequencies_of(const kernels::CallView& call) {
   return (dims == 0 ? call.inputs[0].dim(-1) : dims) / 2;
 }
 
-constexpr std::int64_t kOtherWords = 22;  // of the table's constants, besides the factors
-
 // Rows of the table.
 std::int64_t angles_of(const kernels::CallView& call) {
   const kernels::TensorType& x = call.inputs[0];
   return kernels::rope_positions(call) ? x.dim(0) * x.dim(1) : x.dim(1);
 }
 
-kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
-  std::string reason = refusal(call, true);
-  if (!reason.empty()) return kernels::Fit::no(std::move(reason));
-  if (call.attrs.has("factors") && kOtherWords + 2 * frequencies_of(call) > target.limits.max_constant_words)
-    return kernels::Fit::no("its factors are more constants than a kernel takes");
-  return kernels::Fit::yes({}, angles_of(call) * 2 * frequencies_of(call) * 4);
-}
-
-void encode(const kernels::EncodeArgs& args) {
-  const kernels::TensorType& x = args.call.inputs[0];
-  const kernels::Attrs& attrs = args.call.attrs;
-  const std::int64_t frequencies = frequencies_of(args.call);
+Constants table_constants(const kernels::CallView& call) {
+  const kernels::Attrs& attrs = call.attrs;
   const kernels::RopeScaling scaling = kernels::rope_scaling(attrs);
-  const std::int64_t angles = angles_of(args.call);
   const std::vector<double> factors = kernels::rope_factors(attrs);
   Constants constants = Constants()
-                            .integer(frequencies)
+                            .integer(frequencies_of(call))
                             .integer(attrs.integer("offset"))
                             .real(attrs.number("theta"))
                             .real(attrs.flag("inverse") ? -1 : 1)
@@ -186,9 +173,25 @@ void encode(const kernels::EncodeArgs& args) {
                             .real(scaling.by_pair)
                             .real(scaling.shift)
                             .real(kernels::rope_magnitude(attrs))
-                            .integer(kernels::rope_positions(args.call))
+                            .integer(kernels::rope_positions(call))
                             .integer(!factors.empty());
   for (const double factor : factors) constants.real(factor);
+  return constants;
+}
+
+kernels::Fit fit(const kernels::CallView& call, const hal::DeviceInfo& target) {
+  std::string reason = refusal(call, true);
+  if (!reason.empty()) return kernels::Fit::no(std::move(reason));
+  if (static_cast<std::int64_t>(table_constants(call).words().size()) > target.limits.max_constant_words)
+    return kernels::Fit::no("its factors are more constants than a kernel takes");
+  return kernels::Fit::yes({}, angles_of(call) * 2 * frequencies_of(call) * 4);
+}
+
+void encode(const kernels::EncodeArgs& args) {
+  const kernels::TensorType& x = args.call.inputs[0];
+  const kernels::Attrs& attrs = args.call.attrs;
+  const std::int64_t frequencies = frequencies_of(args.call), angles = angles_of(args.call);
+  const Constants constants = table_constants(args.call);
   if (kernels::rope_positions(args.call))
     record(args, "rope_table", angles, {writes(args.workspace), reads(args.inputs[1])}, constants);
   else
