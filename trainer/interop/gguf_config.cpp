@@ -477,12 +477,12 @@ Metadata gpt2_metadata(const OrderedJson& config) {
 
 nlohmann::json config_of_gguf(const GgufFile& file) {
   Fields fields(file);
-  static const std::vector<std::string> kKnown{"llama",  "qwen2", "qwen3", "qwen3moe", "smollm3", "gemma2",
-                                               "gemma3", "gpt2",  "phi3",  "granite",  "olmo2"};
-  if (std::find(kKnown.begin(), kKnown.end(), fields.architecture()) == kKnown.end())
+  std::vector<std::string> known;
+  for (const auto& [family, architecture] : gguf_families())
+    if (std::find(known.begin(), known.end(), architecture) == known.end()) known.push_back(architecture);
+  if (std::find(known.begin(), known.end(), fields.architecture()) == known.end())
     throw Error(fields.place("general.architecture"),
-                "must be one of " + hal::join(kKnown) + "; others are not read",
-                shown(fields.architecture()));
+                "must be one of " + hal::join(known) + "; others are not read", shown(fields.architecture()));
   Json config = fields.architecture() == "gpt2" ? gpt2_config(fields, file) : rotary_config(fields, file);
   fields.finish();
   return Json::parse(config.dump());  // integers become unsigned, as in a file
@@ -494,10 +494,9 @@ bool is_gguf_rope_tensor(const std::string& family, const std::string& name) {
 
 Metadata gguf_metadata(const std::string& family, const OrderedJson& config) {
   const std::string architecture = gguf_architecture(family);
-  must(!architecture.empty(), "model",
-       "must be of the families llama, mistral, mixtral, qwen2, qwen3, qwen3_moe, smollm3, gemma2, "
-       "gemma3_text, gpt2, phi3, granite or olmo2",
-       family);
+  std::vector<std::string> known;
+  for (const auto& entry : gguf_families()) known.push_back(entry.first);
+  must(!architecture.empty(), "model", "must be of the families " + hal::join(known), family);
   if (family == "gpt2") return gpt2_metadata(config);
   const bool gemma = architecture.starts_with("gemma");
   const char* act = gemma ? "hidden_activation" : "hidden_act";

@@ -12,7 +12,7 @@ namespace {
 using Json = nlohmann::json;
 using OrderedJson = nlohmann::ordered_json;
 
-constexpr std::int64_t kMostPairs = 4096;
+constexpr std::int64_t kMaxPairs = 4096;
 // Tensors, and their lists in config.json.
 constexpr std::pair<const char*, const char*> kFactors[] = {{"rope_factors_short.weight", "short_factor"},
                                                             {"rope_factors_long.weight", "long_factor"}};
@@ -21,7 +21,7 @@ Json factors_of(const GgufFile& file, const char* name, std::int64_t pairs) {
   const GgufTensor* tensor = file.find(name);
   const std::string where = "'" + file.path() + "', tensor " + name;
   if (!tensor) throw Error(where, "must be there, as the other factors are", "none");
-  if (tensor->elements() != pairs || pairs > kMostPairs)
+  if (tensor->elements() != pairs || pairs > kMaxPairs)
     throw Error(where, "must have a factor for each of " + std::to_string(pairs) + " pairs",
                 std::to_string(tensor->elements()));
   std::vector<std::byte> bytes(static_cast<std::size_t>(tensor->bytes()));

@@ -32,13 +32,17 @@ std::vector<GgufName> gpt2_names() {
 
 }  // namespace
 
+const std::vector<std::pair<std::string, std::string>>& gguf_families() {
+  static const std::vector<std::pair<std::string, std::string>> all{
+      {"llama", "llama"},        {"mistral", "llama"},      {"mixtral", "llama"},   {"qwen2", "qwen2"},
+      {"qwen3", "qwen3"},        {"qwen3_moe", "qwen3moe"}, {"smollm3", "smollm3"}, {"gemma2", "gemma2"},
+      {"gemma3_text", "gemma3"}, {"gpt2", "gpt2"},          {"phi3", "phi3"},       {"granite", "granite"},
+      {"olmo2", "olmo2"}};
+  return all;
+}
+
 std::string gguf_architecture(const std::string& family) {
-  for (const auto& [name, architecture] :
-       {std::pair{"llama", "llama"}, std::pair{"mistral", "llama"}, std::pair{"mixtral", "llama"},
-        std::pair{"qwen2", "qwen2"}, std::pair{"qwen3", "qwen3"}, std::pair{"qwen3_moe", "qwen3moe"},
-        std::pair{"smollm3", "smollm3"}, std::pair{"gemma2", "gemma2"}, std::pair{"gemma3_text", "gemma3"},
-        std::pair{"gpt2", "gpt2"}, std::pair{"phi3", "phi3"}, std::pair{"granite", "granite"},
-        std::pair{"olmo2", "olmo2"}})
+  for (const auto& [name, architecture] : gguf_families())
     if (family == name) return architecture;
   return {};
 }

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace meshloom::trainer {
@@ -25,6 +26,8 @@ struct GgufName {
 
 // The tensors of a family (a model_type), empty for families that llama.cpp has under no architecture that is known here.
 std::vector<GgufName> gguf_names(const std::string& family);
+// The families that are read and written, each with its general.architecture.
+const std::vector<std::pair<std::string, std::string>>& gguf_families();
 // general.architecture of a family; "" = none.
 std::string gguf_architecture(const std::string& family);
 

@@ -8,8 +8,8 @@
 #include <utility>
 #include <vector>
 
-#include "layers/attention/qk_norm_projection.h"
 #include "layers/models/causal_lm.h"
+#include "layers/norm/norm.h"
 
 namespace meshloom::trainer {
 
@@ -130,15 +130,9 @@ FieldRule flag_rule(const std::string& name, const std::string& absent,
 // The fields that say whether all projections of the attention, and of the feed-forward layer, have biases.
 FieldRule attention_bias_rule();
 FieldRule mlp_bias_rule();
-// Puts norms of queries and keys, head by head, into a skeleton, and gives the family their eps, the biases below them and their
-// tensors.
-template <typename NormConfig>
-void with_qk_norms(layers::CausalLM::Config& model, const NormConfig& norm) {
-  auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
-  layers::QKNormProjection::Config projection;
-  projection.norm = norm;
-  attention.q_proj = attention.k_proj = projection;
-}
+// Puts norms of queries and keys, head by head, into a skeleton.
+void with_qk_norms(layers::CausalLM::Config& model, const layers::Child<layers::Norm::Config>& norm);
+// Gives a family with such a skeleton the eps of these norms, the biases below them and their tensors.
 void add_qk_norms(Family& family);
 // Removes a field from the family's table.
 void drop_field(Family& family, const std::string& name);

@@ -1,7 +1,15 @@
 // Norms of queries and keys, head by head, which several families have.
+#include "layers/attention/qk_norm_projection.h"
 #include "trainer/interop/families/family.h"
 
 namespace meshloom::trainer {
+
+void with_qk_norms(layers::CausalLM::Config& model, const layers::Child<layers::Norm::Config>& norm) {
+  auto& attention = *llama_layer(model).attention.as<layers::Attention::Config>();
+  layers::QKNormProjection::Config projection;
+  projection.norm = norm;
+  attention.q_proj = attention.k_proj = projection;
+}
 
 void add_qk_norms(Family& family) {
   for (FieldRule& field : family.fields)
