@@ -37,12 +37,12 @@ class ExampleData : public Dataset {
   std::uint64_t fingerprint() const override { return train_.fingerprint(); }
   std::unique_ptr<Batches> train(std::int64_t batch, std::uint64_t seed) const override {
     return std::make_unique<PackedRows>(train_, batch, options_.sequence, seed, options_.shuffle,
-                                        options_.pack, options_.source, most_of_a_row());
+                                        options_.pack, options_.source, max_examples_per_row());
   }
   std::unique_ptr<Batches> eval() const override {
     if (eval_.size() == 0) return nullptr;
     return std::make_unique<PackedRows>(eval_, 1, options_.sequence, 0, false, options_.pack, options_.source,
-                                        most_of_a_row());
+                                        max_examples_per_row());
   }
   // The prompt of the first held-out example, or the example's first tokens when it has no prompt.
   Prompt prompt(std::int64_t max_tokens) const override {
@@ -67,7 +67,7 @@ class ExampleData : public Dataset {
   std::vector<std::string> notes() const override { return options_.notes; }
 
  private:
-  std::int64_t most_of_a_row() const {
+  std::int64_t max_examples_per_row() const {
     return options_.preferences ? options_.preferences_per_row : std::numeric_limits<std::int64_t>::max();
   }
 

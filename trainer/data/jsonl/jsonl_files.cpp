@@ -120,11 +120,16 @@ class Turns : public JsonlFormat {
           std::count(example->loss_mask.begin() + 1, example->loss_mask.end(), 1) == 0)
         throw Error(where, shown(*name) + " must have at least one token, behind at least one of the prompt",
                     "none");
-    both.rejected = both.tokens.size();
-    append(both.tokens, rejected.tokens);
-    both.loss_mask.insert(both.loss_mask.end(), rejected.loss_mask.begin(), rejected.loss_mask.end());
+    add_rejected(rejected, both);
     both.reference = line.reference;
     return both;
+  }
+
+  // Makes a preference of the chosen answer's document.
+  static void add_rejected(const Example& rejected, Example& chosen) {
+    chosen.rejected = chosen.tokens.size();
+    append(chosen.tokens, rejected.tokens);
+    chosen.loss_mask.insert(chosen.loss_mask.end(), rejected.loss_mask.begin(), rejected.loss_mask.end());
   }
 
   // The front of the prompt is removed, as much of both, and if that is not enough, the ends of the answers, of the longer one first.
@@ -148,11 +153,8 @@ class Turns : public JsonlFormat {
       longer.tokens.pop_back();
       longer.loss_mask.pop_back();
     }
-    example.rejected = halves[0].tokens.size();
-    example.tokens = std::move(halves[0].tokens);
-    example.loss_mask = std::move(halves[0].loss_mask);
-    append(example.tokens, halves[1].tokens);
-    example.loss_mask.insert(example.loss_mask.end(), halves[1].loss_mask.begin(), halves[1].loss_mask.end());
+    example = std::move(halves[0]);  // one with log-probabilities of a reference model is never cut
+    add_rejected(halves[1], example);
   }
 
   static std::size_t context_of(const Example& example) {
