@@ -25,7 +25,8 @@
 // The names of persistent values: each parameter's path (which starts with the model's root, such as
 // "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
 // "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
-// documents also "source_positions" (rows, source) i32 ("logits/..." in that program), with random layers
+// documents also "source_positions" (rows, source) i32 ("logits/..." in that program), with a loss of preferences "answers" and
+// perhaps "reference_logprobs" (rows, sequence) f32, with random layers
 // "rng_state" (3) i32, "lr" (1); outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>",
 // "accumulate/<metric>" (1).
 //

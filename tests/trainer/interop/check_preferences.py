@@ -3,9 +3,10 @@
 
     python check_preferences.py MESHLOOM
 
-A tiny Llama with a tokenizer and a chat template is made by transformers and imported; `meshloom score --preferences` writes the log-
-probabilities of the reference model, which TRL reads too and which are held to its own. Then both train, in f32 and in the order of
-the file, and the losses, accuracies and margins of every step, and the trained models' logits, are compared. (TRL's sigmoid loss has no label smoothing.)
+transformers makes a tiny Llama with a tokenizer and a chat template, which is imported. `meshloom score --preferences` writes the
+log-probabilities of the reference model, with which Meshloom trains; TRL computes its own of the same model. Both train in f32 and
+in the order of the file, and the losses, accuracies and margins of every step, and the trained models' logits, are compared. (TRL's
+sigmoid loss has no label smoothing.)
 """
 import json
 import pathlib
