@@ -17,6 +17,8 @@ class TokenLoss : public Module {
     // Whether rows must hold pairs of answers (preference_loss.h), and what a reference model says of them.
     virtual bool reads_preferences() const { return false; }
     virtual bool reads_reference() const { return false; }
+    // Whether the model must have drawn the targets itself (policy_loss.h).
+    virtual bool reads_rollouts() const { return false; }
   };
   struct Result {
     Tensor loss;   // (N): 0 for an ignored token

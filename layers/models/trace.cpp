@@ -7,6 +7,7 @@
 #include "layers/cache/kv_cache.h"
 #include "layers/config/tree.h"
 #include "layers/core/inference_step.h"
+#include "layers/loss/policy_loss.h"
 #include "layers/loss/preference_loss.h"
 #include "layers/models/language_model.h"
 #include "layers/position/position.h"
@@ -61,12 +62,14 @@ struct Tracer {
     std::optional<Positions> positions;
     std::optional<Source> source;
     std::optional<Preferences> preferences;
+    std::optional<Rollouts> rollouts;
 
     void put_into(Context& ctx) const {
       if (segments) ctx.put(*segments);
       if (positions) ctx.put(*positions);
       if (source) ctx.put(*source);
       if (preferences) ctx.put(*preferences);
+      if (rollouts) ctx.put(*rollouts);
     }
   };
   Rows rows(std::int64_t batch, std::int64_t sequence, std::int64_t source, bool documents,
@@ -84,10 +87,12 @@ struct Tracer {
 
   // What losses of pairs read of every target.
   Preferences preferences(std::int64_t batch, std::int64_t sequence, std::int64_t pairs, bool reference) {
-    const auto more = [&](const char* name) { return row_input(name, batch, sequence, kernels::DType::f32); };
-    Preferences made{more("answers"), {}, pairs};
-    if (reference) made.reference = more("reference_logprobs");
+    Preferences made{of_targets("answers", batch, sequence), {}, pairs};
+    if (reference) made.reference = of_targets("reference_logprobs", batch, sequence);
     return made;
+  }
+  Tensor of_targets(const char* name, std::int64_t batch, std::int64_t sequence) {
+    return row_input(name, batch, sequence, kernels::DType::f32);
   }
 
   void declare() {
@@ -188,6 +193,9 @@ Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int
   Tracer::Rows rows = t.rows(batch, sequence, source, documents);
   if (reads_preferences(model))
     rows.preferences = t.preferences(batch, sequence, preferences, reads_reference(model));
+  if (reads_rollouts(model))
+    rows.rollouts =
+        Rollouts{t.of_targets("advantages", batch, sequence), t.of_targets("old_logprobs", batch, sequence)};
   t.declare();
   Context ctx(t.builder, t.record, {}, training);
   rows.put_into(ctx);
@@ -310,6 +318,10 @@ bool reads_preferences(const Config& model) {
 
 bool reads_reference(const Config& model) {
   return any_loss(model, [](const TokenLoss::Config& loss) { return loss.reads_reference(); });
+}
+
+bool reads_rollouts(const Config& model) {
+  return any_loss(model, [](const TokenLoss::Config& loss) { return loss.reads_rollouts(); });
 }
 
 bool reads_source(const Config& model) { return language_model(model).source_part() != nullptr; }

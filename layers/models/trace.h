@@ -81,6 +81,7 @@ struct Traced {
 //              source of, and with `documents` "source_positions" (B, T) i32. Without an encoder it must be 0.
 //   preferences  pairs of answers that a row holds, at most, for a loss that reads them. There are the inputs "answers" and, if
 //              it reads a reference, "reference_logprobs" (B, S) f32 (Preferences) more, and token_count is the number of pairs.
+// A loss of rollouts has the inputs "advantages" and "old_logprobs" (B, S) f32 (Rollouts) more.
 Traced trace_loss(const Config& model, const kernels::Catalog& catalog, std::int64_t batch,
                   std::int64_t sequence, bool training = true, bool documents = false,
                   std::int64_t source = 0, std::int64_t preferences = 1);
@@ -118,6 +119,8 @@ bool reads_source(const Config& model);  // whether it has an encoder
 bool reads_preferences(
     const Config& model);                   // whether its loss is one of pairs of answers (preference_loss.h)
 bool reads_reference(const Config& model);  // whether that loss reads a reference model's log-probabilities
+bool reads_rollouts(
+    const Config& model);  // whether its loss is one of answers that it writes (policy_loss.h)
 std::int64_t max_sequence(const Config& model);  // the longest sequence that it accepts; 0 = no limit
 std::int64_t max_source(const Config& model);    // the longest source that it accepts; 0 = no limit
 std::int64_t vocabulary(const Config& model);    // the size of the vocabulary

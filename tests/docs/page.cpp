@@ -46,6 +46,8 @@ const std::vector<Substitution> kSubstitutions{
      "0.05; done; "
      "kill -TERM $!; wait $!; code=$?; cat .ready; exit $code"},
     {std::regex(R"(--budget \w+)"), "--budget 1s"},
+    // A test needs no Python.
+    {std::regex(R"(--reward 'python3 [^']+')"), "--reward 'sh reward.sh'"},
     // Timings are not the point: a busy machine must not look like a regression.
     {std::regex(R"(\bbench all\b)"), "bench softmax"},
     {std::regex(R"(\bbench matmul (?!.*--shapes)(.*))"), "bench matmul --shapes 64x64x64 $1"},
@@ -125,6 +127,12 @@ class Workplace {
       preferences += R"({"prompt": "Who?", "chosen": " A river.", "rejected": " A hill."})"
                      "\n";
     scratch_.file("preferences.jsonl", preferences);
+    std::string prompts;
+    for (int i = 0; i < 8; ++i)
+      prompts += R"({"prompt": "Who?", "answer": "A river."})"
+                 "\n";
+    scratch_.file("prompts.jsonl", prompts);
+    scratch_.file("reward.sh", "while read -r line; do echo ${#line}; done\n");
     scratch_.file("messages.json", "[" + user + "]\n");
     scratch_.file("keys.txt", "a-key\n");
     std::filesystem::create_directory_symlink(MESHLOOM_SOURCE_DIR "/examples", scratch_.path("examples"));

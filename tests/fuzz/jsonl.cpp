@@ -1,6 +1,7 @@
-// .jsonl files of examples, as far as the rows of a step.
+// .jsonl files of examples, as far as the rows of a step, and of prompts.
 #include "tests/fuzz/target.h"
 #include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/data/jsonl/jsonl_prompts.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;
@@ -19,6 +20,17 @@ int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
       if (!values->empty() && values->size() != batch.tokens.size()) __builtin_trap();
     for (const std::int32_t id : batch.tokens)
       if (id < 0 || id >= tokenizer->vocabulary()) __builtin_trap();
+  });
+  tests::refusal_or_not([&] {
+    trainer::JsonlPromptsConfig config;
+    config.files = {file.path()};
+    config.too_long = "cut";
+    config.check();
+    const auto prompts = config.open(*tokenizer, tokenizer->vocabulary(), kSequence);
+    for (std::int64_t i = 0; i < prompts->examples(); ++i) {
+      const std::size_t tokens = prompts->example(i).tokens.size();
+      if (tokens == 0 || tokens > kSequence / 2 || prompts->line(i).empty()) __builtin_trap();
+    }
   });
   return 0;
 }

@@ -53,7 +53,7 @@ OrderedJson step_json(const StepPrediction& step) {
           {"critical_path", step.time.path}, {"moves", moves}};
 }
 
-void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t available_bytes, bool fits,
+void print_json(const TrainerConfig& config, const Plan& plan, const hal::DeviceInfo& device, bool fits,
                 double flops, double seconds, const PlanSpeed& speed, const SubmissionSummary& submissions,
                 const PipelineSummary& pipeline, const std::vector<MemorySuggestion>& help,
                 const std::string& command, const StepPrediction& step, const Plan& last) {
@@ -92,7 +92,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                               {"messages_out", moved.messages_out},
                               {"messages_in", moved.messages_in}};
   OrderedJson move_seconds = OrderedJson::object();
-  if (plan.mesh.ranks() > 1)
+  if (plan.mesh.ranks() > 1 && device.is_cpu)  // they are this host's
     for (const auto& [kind, link] : measured_links()) move_seconds[kind] = predicted_move_seconds(plan, link);
   OrderedJson outer = nullptr;
   if (!plan.steps.outer.empty()) {
@@ -125,7 +125,7 @@ void print_json(const TrainerConfig& config, const Plan& plan, std::int64_t avai
                          {"submissions", submissions.count},
                          {"longest_submission_seconds", submissions.longest},
                          {"peak_bytes", plan.peak_bytes},
-                         {"device_bytes", available_bytes},
+                         {"device_bytes", memory_limit(device)},
                          {"fits", fits},
                          {"would_help", would_help},
                          {"host_bytes", plan.host.peak_bytes},
@@ -255,7 +255,7 @@ int plan_run(const Registries& registries, const PlanOptions& options) {
                                               ? submissions_of(plan, registries.catalog, device->info(),
                                                                hal::SubmissionSettings::from_environment())
                                               : SubmissionSummary{};
-    print_json(config, plan, available_bytes, fits, flops, seconds, speed_of(config, plan, device->info()),
+    print_json(config, plan, device->info(), fits, flops, seconds, speed_of(config, plan, device->info()),
                submissions, pipeline, help, command, step, *stages.front());
   } else {
     fmt::print("{}{}{}{}{}", plan_text(config, plan, device->info()),

@@ -19,6 +19,7 @@
 #include "trainer/config/modifier.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/jsonl/jsonl_files.h"
+#include "trainer/data/jsonl/jsonl_prompts.h"
 #include "trainer/data/text/find_files.h"
 #include "trainer/data/text/hub_name.h"
 #include "trainer/io/file.h"
@@ -71,16 +72,20 @@ TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::C
   tree.kernels.clear();
   tree.input->files.clear();
   tree.input->eval_files.clear();
-  if (auto* jsonl = tree.input.as<JsonlFilesConfig>())
-    jsonl->chat_time.reset();  // it belongs to the previous run
+  if (auto* chat = tree.input.as<ChatInputConfig>())
+    chat->chat_time.reset();  // it belongs to the previous run
   return tree;
 }
 
-// Chooses the input class for the files of --data.
-void choose_input(TrainerConfig& tree, const std::vector<std::string>& files,
+// Chooses the input class for the files of --data, which hold prompts where a program rewards answers to them.
+void choose_input(TrainerConfig& tree, const std::vector<std::string>& files, bool rewarded,
                   const layers::ClassTable& classes) {
-  if (files.empty() || !tree.input.as<TextFilesConfig>()) return;
-  if (all_jsonl(find_files(files).files, "--data")) layers::replace(tree, "TextFiles", "JsonlFiles", classes);
+  if (files.empty()) return;
+  const char* wanted = rewarded ? "JsonlPrompts" : "JsonlFiles";
+  if (tree.input.as<TextFilesConfig>() && all_jsonl(find_files(files).files, "--data"))
+    layers::replace(tree, "TextFiles", wanted, classes);
+  else if (rewarded ? tree.input.as<JsonlFilesConfig>() != nullptr : tree.input->prompts() != nullptr)
+    layers::replace(tree, std::string(tree.input->class_name()), wanted, classes);
 }
 
 // CLI11 takes -1 for 2^64 - 1, and names a type of C++ where a fraction stands. "" = a whole number, and perhaps a unit.
@@ -169,6 +174,7 @@ std::string RecipeOptions::shell_arguments() const {
   add("--init", init);
   for (const std::string& value : data) add("--data", value);
   for (const std::string& value : eval_data) add("--eval-data", value);
+  add("--reward", reward);
   for (const std::string& value : replace) add("--replace", value);
   for (const std::string& value : modify) add("--modify", value);
   for (const std::string& value : set) add("--set", value);
@@ -331,7 +337,7 @@ TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
                            : recipe_of_checkpoint(init, registries.classes);
   std::vector<std::string> files = data;
   files.insert(files.end(), eval_data.begin(), eval_data.end());
-  choose_input(tree, files, registries.classes);
+  choose_input(tree, files, !reward.empty(), registries.classes);
   for (const std::string& text : replace) {
     const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
     std::vector<std::string> dropped;

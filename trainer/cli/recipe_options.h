@@ -17,10 +17,11 @@ struct RecipeOptions {
   std::string init;            // a checkpoint, whose recipe is used when neither is given
   std::vector<std::string> set, replace, modify, rules;
   std::vector<std::string> data, eval_data;  // files for the input; with .jsonl files it becomes JsonlFiles
-  std::int64_t steps = 0, batch = 0;         // 0 = the recipe's
-  double epochs = 0;                         // 0 = not given
-  std::optional<double> learning_rate;       // the peak; none = the recipe's
-  std::uint64_t memory = 0;                  // bytes; 0 = the recipe's
+  std::string reward;  // a program that rewards answers; with one, .jsonl files hold prompts (JsonlPrompts)
+  std::int64_t steps = 0, batch = 0;    // 0 = the recipe's
+  double epochs = 0;                    // 0 = not given
+  std::optional<double> learning_rate;  // the peak; none = the recipe's
+  std::uint64_t memory = 0;             // bytes; 0 = the recipe's
   HardwareRequest hardware;
   bool tuned = false;  // choose kernels as `meshloom bench tune` measured them
   // Drops the recipe's kernel rules before hardware rules are applied, as inference_recipe() does: they were made for the calls

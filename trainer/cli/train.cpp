@@ -65,6 +65,9 @@ std::string command_to_continue(const TrainCommandOptions& options) {
          (options.mesh.empty() ? "" : " --mesh " + shell_word(options.mesh)) +
          (options.ranks > 0 ? fmt::format(" --ranks {}", options.ranks) : "") +
          (options.rank_devices ? " --rank-devices " + shell_word(*options.rank_devices) : "") +
+         (options.recipe.reward.empty() || options.train.reward_seconds == TrainOptions{}.reward_seconds
+              ? ""
+              : fmt::format(" --reward-seconds {}", options.train.reward_seconds)) +
          options.link.shell_arguments() + " --out " + shell_word(options.train.out) + " --resume";
 }
 
@@ -242,6 +245,7 @@ int train_as_threads(const Registries& registries, const TrainCommandOptions& op
 int train_run(const Registries& registries, TrainCommandOptions options) {
   options.train.silent = options.json;
   options.train.init = options.recipe.init;
+  options.train.reward = options.recipe.reward;
   if (launcher_of_ranks()) return train_as_rank(registries, std::move(options));
   if (options.train.out.empty()) {
     if (options.train.resume || options.train.auto_resume)
@@ -318,6 +322,20 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
                  "Resume if --out has a checkpoint, otherwise start: the same command for a job that a "
                  "scheduler restarts")
       ->excludes(resume);
+  command
+      ->add_option("--reward", options->recipe.reward,
+                   "Learn from the model's own answers to the prompts of --data: a program that reads a JSON "
+                   "object from each "
+                   "line, with the members \"example\" (the prompt's line) and \"completion\", and writes a "
+                   "reward, a number, on a "
+                   "line each. It is never part of a recipe")
+      ->type_name("COMMAND");
+  command
+      ->add_option("--reward-seconds", options->train.reward_seconds,
+                   "Seconds for which that program may be silent while a reward is awaited")
+      ->check(CLI::PositiveNumber)
+      ->type_name("SECONDS")
+      ->capture_default_str();
   command->add_flag(
       "--allow-rounding", options->train.allow_rounding,
       "Resume even if hardware, driver, kernels or program differ from those of the checkpoint; "
@@ -375,7 +393,9 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
       "  meshloom train tiny --data text.txt --device opencl:0 --as tpu-v5e --steps 30\n"
       "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --batch 32\n"
       "  meshloom train --init smol --data pairs.jsonl --out tuned --epochs 3 --set input.prompt=question "
-      "--set input.completion=answer");
+      "--set input.completion=answer\n"
+      "  meshloom train --init tuned --data prompts.jsonl --set model.loss=GRPOLoss{} --reward 'python3 "
+      "reward.py'");
   command->callback([=, &action] { action = [=] { return train_run(registries, *options); }; });
 }
 

@@ -26,9 +26,9 @@
 // "model/"); "optimizer/<slot>/<path>", "optimizer/step" (1); inputs "tokens", "targets", with documents also
 // "segments", "positions" (rows, sequence) i32, with an encoder "segments", "source", "source_segments", with
 // documents also "source_positions" (rows, source) i32 ("logits/..." in that program), with a loss of preferences "answers" and
-// perhaps "reference_logprobs" (rows, sequence) f32, with random layers
-// "rng_state" (3) i32, "lr" (1); outputs "metrics", "eval/metrics", "logits" (B, S, V); sums "grad/<path>",
-// "accumulate/<metric>" (1).
+// perhaps "reference_logprobs" (rows, sequence) f32, with a loss of rollouts "advantages" and "old_logprobs" (rows, sequence)
+// f32, with random layers "rng_state" (3) i32, "lr" (1); outputs "metrics", "eval/metrics", "logits" (B, S, V); sums
+// "grad/<path>", "accumulate/<metric>" (1).
 //
 // Over a pipeline (mesh axis pipeline) there are, instead of accumulate, forward and backward (and weights) for each chunk of
 // layers of this rank's stage and each slot (step.h). They keep "stash/<value>@<chunk>.<slot>" between them and exchange

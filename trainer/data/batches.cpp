@@ -46,6 +46,13 @@ void Batch::append(const Batch& rows) {
   add(source_positions, rows.source_positions);
   add(answers, rows.answers);
   add(reference_logprobs, rows.reference_logprobs);
+  add(advantages, rows.advantages);
+  add(old_logprobs, rows.old_logprobs);
+}
+
+const Batches::Report& Batches::report() const {
+  static const Report none;
+  return none;
 }
 
 TextWindows::TextWindows(TokenRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed,

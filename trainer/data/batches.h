@@ -1,8 +1,12 @@
-// The contents of the rows of every step, as a pure function of the seed and the step: a resumed run, or a
-// run on another mesh, reads the same data.
+// The contents of the rows of every step, as a pure function of the seed and the step (and of the parameters, where the model writes
+// them): a resumed run, or a run on another mesh, reads the same data.
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/data/corpus.h"
@@ -26,6 +30,9 @@ struct Batch {
   // row's pair p, -p of its rejected one, else 0; and log-probabilities under a reference model, each the whole answer's at the
   // first of its targets, if they are known. Otherwise empty.
   std::vector<float> answers, reference_logprobs;
+  // (rows, sequence), when the model has drawn the targets itself (layers/loss/policy_loss.h): the advantage of the answer that a target
+  // is of, and the log-probability with which it was drawn. Otherwise empty.
+  std::vector<float> advantages, old_logprobs;
 
   void append(const Batch& rows);
 };
@@ -35,6 +42,16 @@ class Batches {
  public:
   virtual ~Batches() = default;
   virtual std::int64_t rows_per_epoch() const = 0;
+  // Makes the rows of a step, of which those are asked for next, where they depend on the model. False = `interrupted` said so, and the
+  // step has no rows.
+  virtual bool prepare(std::int64_t /*step*/, const std::function<bool()>& /*interrupted*/) { return true; }
+  // Of the step that was prepared last.
+  struct Report {
+    std::optional<double> reward = {};                        // the mean over its answers
+    std::vector<std::pair<std::string, double>> values = {};  // more, by name
+    std::vector<std::string> lines = {};                      // a JSON object for each answer
+  };
+  virtual const Report& report() const;
   // Rows [first, first + rows) of the step; steps count from 0. Several threads may call this at once.
   virtual Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const = 0;
 };

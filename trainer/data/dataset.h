@@ -38,10 +38,14 @@ class Dataset {
   // Whether the examples are preferences (Example::rejected), and all have the reference's log-probabilities.
   virtual bool has_preferences() const { return false; }
   virtual bool has_reference() const { return false; }
+  // Whether the examples are prompts, whose answers the model is to write while it trains; then train() has no rows.
+  virtual bool has_prompts() const { return false; }
   // The number of training examples (windows of one row, of running text), and one of them, in the order of
   // the files.
   virtual std::int64_t examples() const = 0;
   virtual Example example(std::int64_t index) const = 0;
+  // The line of a prompt in its file.
+  virtual std::string line(std::int64_t /*index*/) const { return {}; }
   // What a user should know, such as that examples were cut.
   virtual std::vector<std::string> notes() const { return {}; }
 };

@@ -8,6 +8,7 @@
 #include "hal/error.h"
 #include "trainer/data/jsonl/jsonl_files.h"
 #include "trainer/data/jsonl/jsonl_pairs.h"
+#include "trainer/data/jsonl/jsonl_prompts.h"
 #include "trainer/data/text/text_files.h"
 
 namespace meshloom::trainer {
@@ -67,13 +68,21 @@ std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokeni
       tokenizer.token(*end), *end);
 }
 
-void InputConfig::fields(layers::FieldVisitor& v) {
+void InputConfig::add_files(layers::FieldVisitor& v) {
   v("tokenizer", tokenizer, {"Converts text to tokens."});
   v("files", files, {"The files to train on; --data adds to them."});
+}
+
+void InputConfig::add_shuffle(layers::FieldVisitor& v) {
+  v("shuffle", shuffle, {"Whether every epoch has its own order of rows."});
+}
+
+void InputConfig::fields(layers::FieldVisitor& v) {
+  add_files(v);
   v("eval_files", eval_files, {"The files to evaluate on; []: the end of the training data is held out."});
   v("eval_fraction", eval_fraction,
     {"The fraction of the tokens or examples that is held out, from the end.", layers::below_one()});
-  v("shuffle", shuffle, {"Whether every epoch has its own order of rows."});
+  add_shuffle(v);
 }
 
 void InputConfig::check() const {
@@ -110,6 +119,7 @@ void add_input_classes(layers::ClassTable& classes) {
   classes.add<TextFilesConfig>();
   classes.add<JsonlFilesConfig>();
   classes.add<JsonlPairsConfig>();
+  classes.add<JsonlPromptsConfig>();
 }
 
 }  // namespace meshloom::trainer

@@ -14,6 +14,8 @@
 
 namespace meshloom::trainer {
 
+struct JsonlPromptsConfig;
+
 struct TokenizerConfig : layers::Config {
   static constexpr std::string_view kAbout = "Converts text to tokens and back.";
   // For tokenizers that are read from files; a tokenizer of bytes has none of these fields.
@@ -88,6 +90,8 @@ struct InputConfig : layers::Config {
   virtual bool documents() const = 0;
   // How many preferences a row holds, at most.
   virtual std::int64_t preferences() const { return 1; }
+  // The input itself where rows are what the model writes; else nullptr.
+  virtual const JsonlPromptsConfig* prompts() const { return nullptr; }
   // The number of tokens that a row has for an encoder besides its `sequence`; 0 = none: the model must have
   // no encoder.
   virtual std::int64_t source(std::int64_t /*sequence*/) const { return 0; }
@@ -103,6 +107,10 @@ struct InputConfig : layers::Config {
   // Reads the files. `tokenizer` must outlive what this returns. Throws Error.
   virtual std::unique_ptr<Dataset> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                         std::int64_t sequence) const = 0;
+
+ protected:
+  void add_files(layers::FieldVisitor& v);
+  void add_shuffle(layers::FieldVisitor& v);
 };
 
 void add_input_classes(layers::ClassTable& classes);

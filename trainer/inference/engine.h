@@ -97,6 +97,9 @@ class Engine : public EngineClient {
   std::int64_t page_bytes() const { return runner_.page_bytes(); }
   const Plan& plan() const { return runner_.plan(); }
 
+  // Why nothing can be computed any more; "" = it can. Of the thread that steps.
+  const std::string& lost() const { return lost_; }
+
   RequestId submit(Request request) override;
   void cancel(RequestId id) override;
   EngineCounters counters() const override;

@@ -36,6 +36,7 @@ std::string kept_lines(const std::string& text, std::int64_t last) {
 std::string to_json(const StepRecord& r) {
   std::string text = fmt::format("{{\"step\": {}, \"loss\": {}", r.step, number(r.loss));
   if (r.eval_loss) text += fmt::format(", \"eval_loss\": {}", number(*r.eval_loss));
+  if (r.reward) text += fmt::format(", \"reward\": {}", number(*r.reward));
   text += fmt::format(
       ", \"learning_rate\": {}, \"gradient_norm\": {}, \"tokens\": {}, \"tokens_per_s\": {}, \"mfu\": {}, "
       "\"peak_bytes\": {}, \"seconds\": {}",
@@ -52,15 +53,12 @@ std::string to_json(const StepRecord& r) {
   return text + "}";
 }
 
-JsonLines::JsonLines(const std::string& directory, std::int64_t resumed) {
-  const std::string path = directory + "/metrics.jsonl";
+JsonLines::JsonLines(const std::string& path, std::int64_t resumed) {
   std::string kept;
   if (resumed > 0 && std::filesystem::exists(path))
     kept = kept_lines(read_file(path, "'" + path + "'", INT64_MAX), resumed);
   write_file(path, kept);
   file_ = std::make_unique<AppendFile>(path);
 }
-
-std::string JsonLines::add(const StepRecord& record) { return file_->add(to_json(record) + "\n"); }
 
 }  // namespace meshloom::trainer

@@ -1,4 +1,4 @@
-// The file DIR/metrics.jsonl: one JSON object per step.
+// Files of lines, each a JSON object with the step that it is of: DIR/metrics.jsonl has one per step.
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@ struct StepRecord {
   std::int64_t step = 0;  // steps done, from 1
   double loss = 0;        // nats per token, mean over the step's tokens
   std::optional<double> eval_loss;
+  std::optional<double> reward;  // where the model writes answers: the mean of this step's
   double learning_rate = 0, gradient_norm = 0;
   std::optional<double> loss_scale;          // where the loss is scaled (f16)
   std::optional<double> packing_efficiency;  // where documents are packed: the fraction that is no padding
@@ -28,16 +29,16 @@ struct StepRecord {
   std::vector<std::pair<std::string, double>> summaries;  // the model's summaries, by path
 };
 
-// One line without its end. Losses have 17 significant digits; a number that is not finite becomes null.
+// A line of metrics.jsonl without its end. Losses have 17 significant digits; a number that is not finite becomes null.
 std::string to_json(const StepRecord& record);
 
 // Appends to the file. Every line is handed to the system when it is added.
 class JsonLines {
  public:
   // Keeps the lines of steps up to `resumed` and drops all others. Throws Error.
-  JsonLines(const std::string& directory, std::int64_t resumed);
+  JsonLines(const std::string& path, std::int64_t resumed);
   // Both return "", or why lines are not in the file yet: see AppendFile.
-  std::string add(const StepRecord& record);
+  std::string add(const std::string& line) { return file_->add(line + "\n"); }
   std::string sync() { return file_->sync(); }
 
  private:

@@ -25,6 +25,7 @@ class CheckpointManager {
     const std::function<CheckpointContents(const RunState& state, const std::string& reason)>& contents;
     DirectoryLock& lock;
     JsonLines& metrics;
+    JsonLines* rollouts;  // nullptr = there are none
     EventFile& events;
     FailureReporter& failures;
     const std::function<void(const std::string&)>& note;

@@ -56,7 +56,7 @@ PlanSpeed speed_of(const TrainerConfig& config, const Plan& plan, const hal::Dev
 namespace {
 
 // What moves between ranks; "" where there is one.
-std::string moves_text(const Plan& plan) {
+std::string moves_text(const Plan& plan, const hal::DeviceInfo& device) {
   if (plan.mesh.ranks() == 1) return "";
   std::string text = fmt::format("on the host {} bytes ({}), for what is on its way between ranks\n",
                                  plan.staging_bytes, bytes_text(static_cast<double>(plan.staging_bytes)));
@@ -79,6 +79,7 @@ std::string moves_text(const Plan& plan) {
       text += fmt::format("  {:<10} {:<12} {:>16} bytes out in {} messages, {:>16} bytes in\n",
                           planned.program.name, axes, moved.out, moved.messages_out, moved.in);
     }
+  if (!device.is_cpu) return text;  // the links that were measured are those of this host
   std::string predicted, note;
   for (const auto& [kind, link] : measured_links(&note))
     predicted += fmt::format("{}{:.3g} s between {}", predicted.empty() ? "" : ", ",
@@ -170,7 +171,7 @@ std::string plan_text(const TrainerConfig& config, const Plan& plan, const hal::
     for (const auto& [name, bytes] : plan.host.memory)
       fmt::format_to(out, "  {:<14} {}\n", name, amount(bytes));
   }
-  text += moves_text(plan);
+  text += moves_text(plan, device);
   if (config.snapshot_seconds > 0 && plan.mesh.ranks() == 1) {
     const std::int64_t bytes = Snapshots::bytes(plan);
     fmt::format_to(out, "on the host {} bytes ({}), for copies of the run's state (snapshot_seconds)\n",

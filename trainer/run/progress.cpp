@@ -35,6 +35,7 @@ Progress::Progress(std::int64_t first, std::int64_t last)
 std::string Progress::text(const StepRecord& record) const {
   std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}", record.step, std::to_string(last_).size(),
                                  last_, record.loss);
+  if (record.reward) line += fmt::format("  reward {:.4f}", *record.reward);
   if (record.eval_loss) line += fmt::format("  eval {:.4f}", *record.eval_loss);
   line += fmt::format("  {:.0f} tok/s", record.tokens_per_s);
   if (record.mfu > 0) line += fmt::format("  MFU {:.1f} %", 100 * record.mfu);

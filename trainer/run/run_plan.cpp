@@ -1,6 +1,8 @@
 #include "trainer/run/run_plan.h"
 
+#include "trainer/data/jsonl/jsonl_prompts.h"
 #include "trainer/inference/generator.h"
+#include "trainer/rollout/rollouts.h"
 #include "trainer/run/text_sample.h"
 
 namespace meshloom::trainer {
@@ -10,10 +12,21 @@ Plan compose_run(const TrainerConfig& config, ComposeOptions options, const Samp
   const auto compose = [&] {
     return compose_training(*config.model, *config.learner, options, catalog, device, trace);
   };
-  if (!sample.while_training()) return compose();
-  const std::string recomputes =
-      compose_generation(options, *config.model, TextSample::sequence(options.sequence, sample.tokens),
-                         options.source, catalog, device);
+  std::string recomputes;
+  if (config.input->prompts()) {
+    if (const Topology ranks(config.mesh->axes()); ranks.ranks() > 1)
+      throw Error("mesh", "a run that learns from rewards must have one rank", ranks.text());
+    if (sample.while_training())
+      throw Error("--sample-every",
+                  "is not for runs that learn from the model's answers, all of which are in rollouts.jsonl");
+    options.decode = decode_options(runner_options(rollout_engine_options(config), config), device);
+  } else if (sample.while_training()) {
+    recomputes =
+        compose_generation(options, *config.model, TextSample::sequence(options.sequence, sample.tokens),
+                           options.source, catalog, device);
+  } else {
+    return compose();
+  }
   Plan plan = [&] {
     try {
       return compose();

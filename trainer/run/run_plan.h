@@ -23,7 +23,8 @@ struct SampleOptions {
 // Composes what `meshloom train` runs. `options` are those of the config, also with a rank, measured kernels or no limit of memory.
 // Samples are written by a Generator of TextSample::sequence() tokens and sources as long as those of the options, on the parameters
 // of the run: beside caches, or where the model has none (layers::NoCache) by the whole prefix for every token; then a note of the
-// plan says why. Throws what compose_training() throws.
+// plan says why. Where the input has prompts, the engine's programs that answer them are part of the plan (trainer/rollout). Throws what
+// compose_training() throws.
 Plan compose_run(const TrainerConfig& config, ComposeOptions options, const SampleOptions& sample,
                  const kernels::Catalog& catalog, const hal::DeviceInfo& device, PassTrace* trace = nullptr);
 

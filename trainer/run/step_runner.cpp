@@ -55,7 +55,8 @@ void StepRunner::feed(const Batch& batch, const StepAction& run, std::int64_t st
   }
   // A loss without a reference model does not read what the data have of one.
   for (const auto& [name, values] :
-       {std::pair("answers", &batch.answers), std::pair("reference_logprobs", &batch.reference_logprobs)})
+       {std::pair("answers", &batch.answers), std::pair("reference_logprobs", &batch.reference_logprobs),
+        std::pair("advantages", &batch.advantages), std::pair("old_logprobs", &batch.old_logprobs)})
     if (!values->empty()) write_if(true, name, *values);
   if (!batch.source.empty()) {
     write("source", batch.source);
@@ -95,6 +96,10 @@ void StepRunner::count_update(std::int64_t step, bool applied, double counted) {
 StepResult StepRunner::step(std::int64_t step) {
   announced_(step);
   StepResult result;
+  if (!batches_->prepare(step, interrupted_)) {
+    result.interrupted = true;
+    return result;
+  }
   result.learning_rate = config_.learner->learning_rate(step + 1);
   const float rate = static_cast<float>(result.learning_rate);
   session_.write("lr", std::as_bytes(std::span(&rate, 1)));
@@ -145,6 +150,10 @@ StepResult StepRunner::step(std::int64_t step) {
       result.loss_scale = metrics.at(i);
     else
       result.summaries.emplace_back(names[i], metrics.at(i));
+  const Batches::Report& report = batches_->report();
+  result.reward = report.reward;
+  result.summaries.insert(result.summaries.end(), report.values.begin(), report.values.end());
+  result.rollouts = report.lines;
   return result;
 }
 

@@ -28,6 +28,9 @@ struct StepResult {
   bool interrupted = false;
   std::optional<double> loss_scale;                       // where the loss is scaled
   std::vector<std::pair<std::string, double>> summaries;  // the model's summaries, by path
+  // Where the model writes answers: their mean reward, and a JSON object for each.
+  std::optional<double> reward;
+  std::vector<std::string> rollouts;
 };
 
 class StepRunner {
@@ -43,7 +46,7 @@ class StepRunner {
   // Mean loss per token, or of preferences, over rows that are spread evenly over the evaluation data and are the same every
   // time. Empty when it was interrupted.
   std::optional<double> evaluate();
-  // `asked` is called between micro-batches and between the batches of an evaluation; true interrupts them.
+  // `asked` is called between micro-batches, between the batches of an evaluation and while answers are written; true interrupts them.
   void interrupt_when(std::function<bool()> asked) { interrupted_ = std::move(asked); }
   // True from the submission of an update until its results have been read. After an exception in between,
   // nobody knows whether the parameters have changed.

@@ -17,6 +17,7 @@
 #include "trainer/compose/tuning/tuning.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/data/dataset.h"
+#include "trainer/data/jsonl/jsonl_prompts.h"
 #include "trainer/execute/compile_progress.h"
 #include "trainer/execute/gather_texts.h"
 #include "trainer/execute/session.h"
@@ -24,6 +25,7 @@
 #include "trainer/metrics/event_file.h"
 #include "trainer/metrics/json_lines.h"
 #include "trainer/metrics/loss_curve.h"
+#include "trainer/rollout/rollouts.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/available_memory.h"
 #include "trainer/run/balance_rows.h"
@@ -89,6 +91,30 @@ void check_preferences(const TrainerConfig& config, const Dataset& data) {
                 "lines without \"ref_chosen_logps\"");
 }
 
+// Whether the model writes the answers that it learns from, and something rewards them, or neither.
+void check_rollouts(const TrainerConfig& config, const TrainOptions& options, const Dataset& data) {
+  const bool read = layers::reads_rollouts(*config.model);
+  if (!read && !data.has_prompts()) {
+    if (!options.reward.empty())
+      throw Error("--reward", "needs --data with .jsonl files of prompts, and --set model.loss=GRPOLoss{}",
+                  "other data");
+    return;
+  }
+  if (!read)
+    throw Error("data", "prompts need a loss that learns from rewards: --set model.loss=GRPOLoss{}",
+                "a loss of tokens");
+  if (!data.has_prompts() || options.reward.empty())
+    throw Error(
+        "data",
+        "the model's loss needs --data with .jsonl files of prompts, and --reward with a program that "
+        "rewards the answers",
+        data.has_prompts() ? "no --reward" : "other examples");
+  const std::int64_t group = config.input->prompts()->completions_per_prompt;
+  if (config.batch % group != 0)
+    throw Error("batch", fmt::format("must be a multiple of input.completions_per_prompt, {}", group),
+                std::to_string(config.batch));
+}
+
 // Opens the run's data and writes into `config` what opening it showed. Where a setting was decided when the
 // run began, the newest checkpoint says it.
 std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& options,
@@ -100,6 +126,7 @@ std::unique_ptr<Dataset> open_data(TrainerConfig& config, const TrainOptions& op
   std::unique_ptr<Dataset> data =
       config.input->open(tokenizer, layers::vocabulary(*config.model), config.sequence);
   check_preferences(config, *data);
+  check_rollouts(config, options, *data);
   for (const std::string& text : data->notes()) note(text);
   if (!data->target_format().ends.empty())
     if (const std::string text = note_of_guess(*config.input->tokenizer, tokenizer); !text.empty())
@@ -281,7 +308,8 @@ class TrainRun {
         resume_(resumes(options, note)),
         deadline_(stop_, options.leave ? [this] { answer(); } : std::function<void()>()),
         recovery_({device, options.open_device, [this] { return stop_.requested(); }, note}),
-        failures_(note) {
+        failures_(note),
+        reward_(options.reward, options.reward_seconds) {
     remove_leftovers(options.out);
     if (options.transport && options.sample.every > 0)
       throw Error("--sample-every", "needs a run of one rank", Topology(config_.mesh->axes()).text());
@@ -391,9 +419,8 @@ class TrainRun {
                      loop_ ? [](const std::string&) {} : note_);
       divergence_.emplace(state_.step, state_.health);
     }
-    on_->steps = std::make_unique<StepRunner>(
-        config_, session, data_->train(config_.batch, static_cast<std::uint64_t>(config_.seed)),
-        config_.eval_batches > 0 ? data_->eval() : nullptr);
+    on_->steps = std::make_unique<StepRunner>(config_, session, batches(session),
+                                              config_.eval_batches > 0 ? data_->eval() : nullptr);
     // Ranks stop together, between steps.
     if (!options_.transport) on_->steps->interrupt_when([this] { return stop_.requested(); });
     on_->steps->announce([this](std::int64_t step) {
@@ -407,6 +434,12 @@ class TrainRun {
                                                              config_.compose_options().source, session)] {
         return text_sample_->write(*generator, [this] { return stop_.requested(); });
       };
+  }
+
+  std::unique_ptr<Batches> batches(Session& session) {
+    if (data_->has_prompts())
+      return std::make_unique<Rollouts>(config_, *data_, *tokenizer_, session, reward_);
+    return data_->train(config_.batch, static_cast<std::uint64_t>(config_.seed));
   }
 
   // Each rank writes its part.
@@ -437,10 +470,11 @@ class TrainRun {
   void start() {
     first_ = state_.step;
     result_ = {state_.step, 0, {}, checkpoint_path(options_.out, state_.step), false};
-    metrics_.emplace(options_.out, state_.step);
+    metrics_.emplace(options_.out + "/metrics.jsonl", state_.step);
+    if (data_->has_prompts()) rollouts_.emplace(options_.out + "/rollouts.jsonl", state_.step);
     events_.emplace(options_.out, state_.step);
     checkpoints_.emplace(CheckpointManager::Parts{options_.out, config_.keep, contents_, lock_, *metrics_,
-                                                  *events_, failures_, note_},
+                                                  rollouts(), *events_, failures_, note_},
                          resume_ ? state_.step : -1);
     if (!quiet()) {
       progress_.emplace(state_.step, config_.steps);
@@ -449,9 +483,12 @@ class TrainRun {
     if (first_ < config_.steps)
       describe_run(options_, config_, recipe_, *tuning_, *on_->session, catalog_, device_->info());
     loop_.emplace(TrainLoop::Parts{config_, stop_, deadline_, snapshots_.get(), recovery_, *checkpoints_,
-                                   *metrics_, *events_, failures_, progress_ ? &*progress_ : nullptr,
-                                   sample_.every, state_, *divergence_, result_, note_});
+                                   *metrics_, rollouts(), *events_, failures_,
+                                   progress_ ? &*progress_ : nullptr, sample_.every, state_, *divergence_,
+                                   result_, note_});
   }
+
+  JsonLines* rollouts() { return rollouts_ ? &*rollouts_ : nullptr; }
 
   // Destroys what stands on the device. Returns where the run goes on, in words.
   std::string release() {
@@ -471,8 +508,9 @@ class TrainRun {
   void end(const std::exception_ptr& ended, bool saved) {
     if (saved) checkpoints_->finish(*divergence_);
     failures_.report("metrics.jsonl", metrics_->sync());
+    if (rollouts_) failures_.report("rollouts.jsonl", rollouts_->sync());
     failures_.report("the event file", events_->sync());
-    for (const char* file : {"metrics.jsonl", "the event file"})
+    for (const char* file : {"metrics.jsonl", "rollouts.jsonl", "the event file"})
       if (failures_.has(file)) note_(fmt::format("{}: what could not be written is lost", file));
     if (ended && saved)
       note_(fmt::format("saved {} before the run ended", checkpoint_path(options_.out, state_.step)));
@@ -548,6 +586,7 @@ class TrainRun {
   StopDeadline deadline_;
   Recovery recovery_;
   FailureReporter failures_;
+  RewardProgram reward_;
   std::optional<TextSample> text_sample_;
   std::shared_ptr<const Tuning> tuning_;
   Plan plan_;
@@ -556,7 +595,7 @@ class TrainRun {
   RunState state_;
   TrainResult result_;
   std::optional<DivergenceDetector> divergence_;
-  std::optional<JsonLines> metrics_;
+  std::optional<JsonLines> metrics_, rollouts_;  // the second where the model writes answers
   std::optional<EventFile> events_;
   std::optional<CheckpointManager> checkpoints_;
   std::optional<Progress> progress_;

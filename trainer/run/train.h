@@ -41,8 +41,9 @@ struct TrainResult {
 };
 
 struct TrainOptions {
-  std::string out;      // directory of checkpoints, metrics.jsonl, events, loss.svg, and texts about the run
-  bool resume = false;  // from the newest whole and healthy checkpoint in `out`
+  std::string
+      out;  // directory of checkpoints, metrics.jsonl, rollouts.jsonl, events, loss.svg, and texts about the run
+  bool resume = false;       // from the newest whole and healthy checkpoint in `out`
   bool auto_resume = false;  // as `resume` where `out` has a checkpoint; otherwise the run starts at step 0
   // A resumed run may differ in what its bits depend on: hardware, driver, kernels, program.
   bool allow_rounding = false;
@@ -50,7 +51,10 @@ struct TrainOptions {
   bool quiet = false;   // shows no progress
   bool silent = false;  // writes nothing to standard output
   SampleOptions sample;
-  std::string command;  // the command that continues the run, for the message after a signal
+  std::string
+      reward;  // the command of a program that rewards the model's answers (reward_program.h); "" = none
+  double reward_seconds = 60;  // for which it may be silent
+  std::string command;         // the command that continues the run, for the message after a signal
   // To the other ranks of the job, as rank 0; nullptr = there are none. The config's mesh has as many ranks.
   hal::Transport* transport = nullptr;
   double patience = 600;  // seconds for which another rank may be silent

@@ -24,6 +24,7 @@ std::string add_events(EventFile& events, const StepRecord& record) {
       {"gradient_norm", static_cast<float>(record.gradient_norm)},
       {"speed/tokens_per_s", static_cast<float>(record.tokens_per_s)},
       {"speed/mfu", static_cast<float>(record.mfu)}};
+  if (record.reward) scalars.push_back({"reward", static_cast<float>(*record.reward)});
   if (record.packing_efficiency)
     scalars.push_back({"input/packing_efficiency", static_cast<float>(*record.packing_efficiency)});
   if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
@@ -68,7 +69,7 @@ void TrainLoop::run(OnDevice& on) {
     if (repeated) {
       compare(done);
     } else {
-      record(on, done);
+      record(on, done, step);
       check_skipped(step);
     }
     const double interval = std::max(p_.config.snapshot_seconds, copying_ / kCopying);
@@ -98,6 +99,7 @@ StepRecord TrainLoop::record_of(const StepResult& step, double seconds) const {
   StepRecord record;
   record.step = p_.state.step;
   record.loss = step.loss;
+  record.reward = step.reward;
   record.learning_rate = step.learning_rate;
   record.gradient_norm = step.gradient_norm;
   record.summaries = step.summaries;
@@ -122,7 +124,7 @@ void TrainLoop::observe_loss(const StepRecord& record) {
 
 // Evaluates where that is due, and writes the record of the step. An evaluation that fails ends the run after the step itself
 // was recorded; one that loses the device is repeated with its step.
-void TrainLoop::record(OnDevice& on, StepRecord& record) {
+void TrainLoop::record(OnDevice& on, StepRecord& record, const StepResult& step) {
   const bool due = p_.config.eval_every > 0 && p_.state.step % p_.config.eval_every == 0;
   std::exception_ptr failed;
   try {
@@ -137,7 +139,8 @@ void TrainLoop::record(OnDevice& on, StepRecord& record) {
   }
   p_.result.stopped = p_.result.stopped || p_.stop.requested();
   record.device_losses = p_.recovery.take_count();
-  p_.failures.report("metrics.jsonl", p_.metrics.add(record));
+  p_.failures.report("metrics.jsonl", p_.metrics.add(to_json(record)));
+  for (const std::string& line : step.rollouts) p_.failures.report("rollouts.jsonl", p_.rollouts->add(line));
   p_.failures.report("the event file", add_events(p_.events, record));
   recorded_ = record.step;
   losses_[record.step] = record.loss;
@@ -165,10 +168,14 @@ void TrainLoop::check_skipped(const StepResult& step) {
                             ? fmt::format("the gradient is not finite (norm {})", step.gradient_norm)
                             : "no token had a target"));
   p_.checkpoints.observe(p_.divergence, p_.state);
-  if (skipped_ >= kMaxSkipped)
-    throw Error(
-        fmt::format("step {}", p_.state.step), "gradients must become finite again",
-        fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped_));
+  if (skipped_ < kMaxSkipped) return;
+  const std::string where = fmt::format("step {}", p_.state.step);
+  if (step.tokens == 0)
+    throw Error(where, "tokens must have targets",
+                fmt::format("none in this step, and {} skipped steps in a row", skipped_));
+  throw Error(
+      where, "gradients must become finite again",
+      fmt::format("{} skipped steps in a row; a lower learning rate or more warm-up may help", skipped_));
 }
 
 // Shows a sample where that is due.

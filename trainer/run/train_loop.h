@@ -43,6 +43,7 @@ class TrainLoop {
     Recovery& recovery;
     CheckpointManager& checkpoints;
     JsonLines& metrics;
+    JsonLines* rollouts;  // nullptr = there are none
     EventFile& events;
     FailureReporter& failures;
     Progress* progress;   // nullptr = nothing is shown
@@ -68,7 +69,7 @@ class TrainLoop {
   bool is_last() const { return p_.state.step == p_.config.steps; }
   StepRecord record_of(const StepResult& step, double seconds) const;
   void observe_loss(const StepRecord& record);
-  void record(OnDevice& on, StepRecord& record);
+  void record(OnDevice& on, StepRecord& record, const StepResult& step);
   void compare(const StepRecord& record) const;
   void check_skipped(const StepResult& step);
   void show_sample(OnDevice& on);

@@ -65,16 +65,18 @@ TEST(Classes, DefaultsAreInTheirRanges) {
 // belongs. Interfaces whose classes all belong to a wider interface are not listed.
 constexpr const char* kMeanings = R"(
 Initializer.std: DepthScaledNormal Normal TruncatedNormal
+Input.chat_template: JsonlFiles JsonlPrompts
+Input.chat_time: JsonlFiles JsonlPrompts
 Input.completion: JsonlFiles JsonlPairs
 Input.end_of_text: JsonlFiles JsonlPairs
 Input.eval_files: JsonlFiles JsonlPairs TextFiles
 Input.eval_fraction: JsonlFiles JsonlPairs TextFiles
-Input.files: JsonlFiles JsonlPairs TextFiles
+Input.files: JsonlFiles JsonlPairs JsonlPrompts TextFiles
 Input.pack: JsonlFiles JsonlPairs
-Input.prompt: JsonlFiles JsonlPairs
-Input.shuffle: JsonlFiles JsonlPairs TextFiles
-Input.tokenizer: JsonlFiles JsonlPairs TextFiles
-Input.too_long: JsonlFiles JsonlPairs
+Input.prompt: JsonlFiles JsonlPairs JsonlPrompts
+Input.shuffle: JsonlFiles JsonlPairs JsonlPrompts TextFiles
+Input.tokenizer: JsonlFiles JsonlPairs JsonlPrompts TextFiles
+Input.too_long: JsonlFiles JsonlPairs | JsonlPrompts
 KVCache.codec: ContiguousCache LatentCache PagedCache WindowCache
 LanguageModel.decoder: CausalLM EncoderDecoder
 LanguageModel.loss: CausalLM EncoderDecoder

@@ -8,6 +8,7 @@
 #include <random>
 
 #include "kernels/program/verify.h"
+#include "layers/config/tree.h"
 #include "tests/trainer/compose/support.h"
 #include "trainer/compose/graph.h"
 #include "trainer/compose/passes/differentiate.h"
@@ -17,6 +18,20 @@ namespace meshloom::tests {
 // Of three rows of 5 places: two preferences, one, and half a one, which counts nothing. Some of their targets are ignored.
 inline constexpr float kAnswers[15] = {0, 1, -1, 2, -2, 1, -1, 1, -1, -2, 1, 0, 0, 0, 0};
 inline constexpr float kReference[15] = {0, -2.5F, -3.5F, -1, -2, -4, 0, -9, -6.5F, 0, -2, 0, 0, 0, 0};
+
+// Ratios of the probabilities now and then are far from those where they are clipped, as the derivatives change there.
+inline constexpr float kAdvantages[15] = {1, -1, 0.5F, 2, -2, 0, 1.5F, -0.5F, 0.2F, -1, 1, 1, -1, -2, 0.3F},
+                       kOldLogprobs[15] = {-3,     -2.9F, -3.1F, -8, -1, -3,    -3, -2.8F,
+                                           -3.05F, -8,    -1,    -3, -3, -1.2F, -3};
+
+// tiny_llama() with a loss, such as "DPOLoss{beta=1}".
+inline layers::CausalLM::Config with_loss(const std::string& loss) {
+  layers::ClassTable table;
+  layers::add_layer_classes(table);
+  layers::CausalLM::Config model = tiny_llama();
+  layers::set(model, "loss", loss, table);
+  return model;
+}
 
 // Tokens of a row's source, where the model reads one.
 inline std::int64_t source_of(const layers::Config& model) { return layers::reads_source(model) ? 7 : 0; }
@@ -68,9 +83,13 @@ struct Differentiated {
                        real[21] = {1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0};
     for (kernels::ValueId id : traced.rows) {
       const std::string& name = traced.program.value(id).name;
-      if (name == "answers" || name == "reference_logprobs") {
+      const std::map<std::string, const float*> numbers{{"answers", kAnswers},
+                                                        {"reference_logprobs", kReference},
+                                                        {"advantages", kAdvantages},
+                                                        {"old_logprobs", kOldLogprobs}};
+      if (const auto found = numbers.find(name); found != numbers.end()) {
         kernels::HostTensor value(traced.program.value(id).type);
-        std::copy_n(name == "answers" ? kAnswers : kReference, 15, value.as<float>());
+        std::copy_n(found->second, 15, value.as<float>());
         inputs[name] = value;
         continue;
       }
@@ -160,7 +179,7 @@ inline void check_device_agrees(const layers::Config& model, const std::string& 
   const double norm = std::sqrt(squares) / metrics[1];
   EXPECT_NEAR(metrics[2], norm, 1e-4 * norm);
   EXPECT_NEAR(metrics[0], values[static_cast<std::size_t>(d.traced.loss_sum)].as<float>()[0],
-              1e-4 * metrics[0]);
+              1e-4 * std::abs(metrics[0]));
 }
 
 }  // namespace meshloom::tests

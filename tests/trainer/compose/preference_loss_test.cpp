@@ -10,14 +10,6 @@
 namespace meshloom::tests {
 namespace {
 
-layers::CausalLM::Config with_loss(const std::string& loss) {
-  layers::ClassTable table;
-  layers::add_layer_classes(table);
-  layers::CausalLM::Config model = tiny_llama();
-  layers::set(model, "loss", loss, table);
-  return model;
-}
-
 class PreferenceLoss : public testing::TestWithParam<const char*> {};
 
 TEST_P(PreferenceLoss, GradientsAgainstDifferences) { check_against_differences(with_loss(GetParam())); }

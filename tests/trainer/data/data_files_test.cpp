@@ -210,7 +210,7 @@ TEST(DataFiles, WholeFilesReplaceLinks) {
   for (const char* name : {"metrics.jsonl", "metrics.jsonl.tmp", "loss.svg"})
     fs::create_symlink(victim, scratch.path(name));
   write_file(scratch.path("loss.svg"), "a curve");
-  { JsonLines lines(scratch.path(), 0); }
+  { JsonLines lines(scratch.path("metrics.jsonl"), 0); }
   EXPECT_EQ(tests::read_text(victim), "precious");
   EXPECT_EQ(tests::read_text(scratch.path("loss.svg")), "a curve");
   EXPECT_FALSE(fs::is_symlink(scratch.path("metrics.jsonl")));

@@ -30,15 +30,15 @@ TEST(Metrics, AResumeTruncates) {
   const tests::Scratch scratch;
   const std::string path = scratch.path("metrics.jsonl");
   {
-    JsonLines lines(scratch.path(), 0);
+    JsonLines lines(path, 0);
     for (std::int64_t step = 1; step <= 5; ++step) {
       StepRecord record;
       record.step = step;
-      lines.add(record);
+      lines.add(to_json(record));
     }
   }
   scratch.file("metrics.jsonl", tests::read_text(path) + "{\"step\": 6, \"lo");
-  { JsonLines lines(scratch.path(), 3); }
+  { JsonLines lines(path, 3); }
   const std::string text = tests::read_text(path);
   EXPECT_EQ(std::count(text.begin(), text.end(), '\n'), 3);
   EXPECT_EQ(text.find("\"step\": 4"), std::string::npos);

@@ -47,7 +47,11 @@ void JsonlExamples::add(const std::string& path) {
         if (id < 0 || id >= vocabulary_)
           throw Error(where, fmt::format("token ids must be below the model's vocabulary of {}", vocabulary_),
                       fmt::format("id {}", id));
-    if (example.tokens.size() < 2) throw Error(where, "an example must have at least two tokens", "fewer");
+    if (example.tokens.size() < form_->min_tokens())
+      throw Error(where,
+                  fmt::format("an example must have at least {}",
+                              form_->min_tokens() == 1 ? "one token" : "two tokens"),
+                  "fewer");
     const bool fits = form_->fits(example);
     if (!fits && too_long_ == "refuse") {
       const std::string found =
@@ -87,10 +91,15 @@ void JsonlExamples::add(const std::string& path) {
               longer > 0 ? fmt::format("{} longer ones", longer) : "none");
 }
 
+std::string JsonlExamples::line(std::int64_t index) const {
+  const Entry& at = entry(index);
+  return files_[at.file].at(at.offset, at.bytes);
+}
+
 Example JsonlExamples::read(std::int64_t index) const {
   const Entry& at = entry(index);
   const LineFile& file = files_[at.file];
-  Example example = form_->read(file.at(at.offset, at.bytes), file.where());
+  Example example = form_->read(line(index), file.where());
   if (!form_->fits(example)) form_->cut(example);
   if (hash_of(example) != at.hash)
     throw Error(file.where(), "the file must not change while a run uses it",

@@ -25,6 +25,8 @@ class JsonlFormat {
   // The example of a line, which may be too long. Throws Error (where = `where`) for a line of another form.
   virtual Example read(const std::string& line, const std::string& where) const = 0;
   virtual bool fits(const Example& example) const = 0;
+  // The tokens that an example must have.
+  virtual std::size_t min_tokens() const { return 2; }
   // Cuts the example so that it fits.
   virtual void cut(Example& example) const = 0;
   // The format of the lines that were read.
@@ -52,6 +54,8 @@ class JsonlExamples : public Examples {
   Example read(std::int64_t index) const override;
   std::int64_t source_length(std::int64_t index) const override { return entry(index).source; }
   std::uint64_t hash(std::int64_t index) const override { return entry(index).hash; }
+  // The line of an example.
+  std::string line(std::int64_t index) const;
   std::int64_t cut() const { return cut_; }
   std::int64_t skipped() const { return skipped_; }
 

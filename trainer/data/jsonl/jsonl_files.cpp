@@ -210,9 +210,7 @@ void JsonlFilesConfig::fields(layers::FieldVisitor& v) {
     {"The name of the member with the preferred one of two answers, for a loss of preferences; \"\": not "
      "used."});
   v("rejected", rejected, {"The name of the member with the other answer; \"\": not used."});
-  v("chat_template", chat_template,
-    {"How messages are written; none: by the tokenizer's chat template, or as \"roles\" when it has none."});
-  v("chat_time", chat_time, {"The time for templates that ask for it, in seconds since 1970; none: now."});
+  add_chat_fields(v);
   v("end_of_text", end_of_text,
     {"Whether targets end with the tokenizer's end-of-text token; a template says that itself.",
      layers::means("whether targets end with the end of text")});
@@ -241,17 +239,6 @@ void JsonlFilesConfig::check() const {
                 "'" + chosen + "' and '" + rejected + "'");
   if (prompt.empty() && messages.empty() && text.empty() && chosen.empty())
     throw Error("input", "must name the members of at least one form", "none");
-}
-
-std::vector<std::string> JsonlFilesConfig::record(const TargetFormat& format) {
-  if (!format.chat_template.empty()) chat_template = format.chat_template;
-  if (format.chat_time) chat_time = format.chat_time;
-  return InputConfig::record(format);
-}
-
-void JsonlFilesConfig::resume_from(const InputConfig& before) {
-  const auto* same = dynamic_cast<const JsonlFilesConfig*>(&before);
-  if (same && !chat_time) chat_time = same->chat_time;
 }
 
 std::unique_ptr<Dataset> JsonlFilesConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,

@@ -2,25 +2,20 @@
 // model reads prompts, but their tokens have no targets.
 #pragma once
 
-#include "trainer/data/input_config.h"
+#include "trainer/data/jsonl/chat_input.h"
 #include "trainer/data/jsonl/jsonl_line.h"
 
 namespace meshloom::trainer {
 
 class JsonlFormat;
 
-struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
+struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, ChatInputConfig> {
   static constexpr std::string_view kName = "JsonlFiles";
   static constexpr std::string_view kAbout =
       "Fine-tuning examples, one per line of JSON; only answers are trained on.";
   // Names of the members of a line; "" = not used.
   std::string prompt = "prompt", completion = "completion", messages = "messages", text = "text",
               chosen = "chosen", rejected = "rejected";
-  // How messages are written: none = by the tokenizer's chat template, or in the built-in format "roles" when
-  // it has none (chat_format.h).
-  std::optional<std::string> chat_template;
-  // The time that a template is given where it asks for it, in seconds since 1970; none = now.
-  std::optional<std::int64_t> chat_time;
   // Completions, texts, and answers in a built-in format end with the tokenizer's end-of-text token. A
   // template itself says how an answer ends.
   bool end_of_text = true;
@@ -36,9 +31,6 @@ struct JsonlFilesConfig : layers::ConfigOf<JsonlFilesConfig, InputConfig> {
   void check() const override;
   bool documents() const override { return true; }
   std::int64_t preferences() const override { return pack ? preferences_per_row : 1; }
-  std::vector<std::string> record(const TargetFormat& format) override;
-  bool needs_record() const override { return tokenizer->chat_template && !chat_time; }
-  void resume_from(const InputConfig& before) override;
   std::unique_ptr<Dataset> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                 std::int64_t sequence) const override;
   // How lines become examples for rows of so many tokens. The tokenizer must outlive it.

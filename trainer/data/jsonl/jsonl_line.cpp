@@ -35,9 +35,14 @@ OrderedJson checked_messages(OrderedJson messages, const std::string& where) {
   return messages;
 }
 
-JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where) {
-  const OrderedJson json = parse_ordered_json(line, where, "the line", kDepth);
+OrderedJson line_object(std::string_view line, const std::string& where) {
+  OrderedJson json = parse_ordered_json(line, where, "the line", kDepth);
   if (!json.is_object()) throw Error(where, "a line must be a JSON object", shown_json(json));
+  return json;
+}
+
+JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where) {
+  const OrderedJson json = line_object(line, where);
   const auto has = [&](const std::string& name) { return !name.empty() && json.contains(name); };
   const bool preference = has(fields.chosen) || has(fields.rejected);
   // A preference has a prompt of its own.
@@ -61,7 +66,15 @@ JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, con
     if (const auto tools = json.find("tools"); tools != json.end()) line_of.tools = *tools;
     return line_of;
   }
-  if (pair) return {{{text_of(json, fields.prompt, where), text_of(json, fields.completion, where)}}, {}, {}};
+  if (pair) {
+    std::string prompt = text_of(json, fields.prompt, where);
+    if (has(fields.completion))
+      return {{{std::move(prompt), text_of(json, fields.completion, where)}}, {}, {}};
+    throw Error(where,
+                "must have a member " + shown(fields.completion) + " beside " + shown(fields.prompt) +
+                    "; prompts alone are for `meshloom train --reward`",
+                shown_json(json));
+  }
   if (has(fields.messages)) {
     const std::string here = where + ", " + fields.messages;
     JsonlLine found{{}, checked_messages(json[fields.messages], here), {}};

@@ -41,6 +41,9 @@ struct JsonlLine {
 // Throws Error (where = `where`) for a line of none of the forms, or of two.
 JsonlLine parse_jsonl_line(std::string_view line, const JsonlFields& fields, const std::string& where);
 
+// The line as a JSON object. Throws Error.
+nlohmann::ordered_json line_object(std::string_view line, const std::string& where);
+
 // Checks the messages of a conversation: a list of at least one object, each with a text `role`. Members that
 // are null are removed, as transformers does. Throws Error.
 nlohmann::ordered_json checked_messages(nlohmann::ordered_json messages, const std::string& where);

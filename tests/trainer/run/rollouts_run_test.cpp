@@ -1,0 +1,174 @@
+// Runs that learn from rewards of what they write: that they learn, resume to the same bits, and refuse what they cannot do.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "tests/trainer/run/binary.h"
+
+namespace meshloom::tests {
+namespace {
+
+using nlohmann::json;
+using testing::AllOf;
+using testing::HasSubstr;
+
+// The number of letters e, whose id is 101, in an answer.
+constexpr const char* kLetters =
+    "while read -r line; do n=0; for id in $(echo \"${line#*completion_ids}\" | tr -c \"0-9\\n\" \" \"); do "
+    "[ $id = 101 ] && n=$((n + 1)); done; echo $n; done";
+
+class RolloutsRun : public testing::Test {
+ protected:
+  RolloutsRun() {
+    scratch_.file("text", sample_text(6000));
+    std::string lines;
+    for (int i = 0; i < 6; ++i)
+      lines +=
+          R"({"prompt": "see )" + std::string(1 + i, 'a') + "\", \"number\": " + std::to_string(i) + "}\n";
+    scratch_.file("prompts.jsonl", lines);
+    succeed("train tiny --quiet --sample 0 --device cpu --steps 30 --data " + at("text") + " --out " +
+            at("base"));
+  }
+
+  std::string at(const std::string& name) const { return scratch_.path(name); }
+  static void succeed(const std::string& arguments) {
+    const Outcome outcome = meshloom(arguments);
+    ASSERT_EQ(outcome.code, 0) << arguments << "\n" << outcome.err;
+  }
+  Outcome train(const std::string& out, const std::string& more, const std::string& reward = kLetters) const {
+    return meshloom("train --quiet --device cpu --lr 3e-3 --batch 8 --init " + at("base") + " --data " +
+                    at("prompts.jsonl") + " --out " + at(out) +
+                    " --set sequence=24 --set model.loss=GRPOLoss{} --set input.completions_per_prompt=4 " +
+                    (reward.empty() ? "" : "--reward '" + reward + "' ") + more);
+  }
+  std::vector<json> lines(const std::string& file) const {
+    std::vector<json> all;
+    std::istringstream text(read_text(at(file)));
+    for (std::string line; std::getline(text, line);) all.push_back(json::parse(line));
+    return all;
+  }
+
+  Scratch scratch_;
+};
+
+TEST_F(RolloutsRun, LearnsAndResumesToTheSameBits) {
+  const Outcome whole = train("whole", "--steps 40"), half = train("halves", "--steps 20"),
+                rest = train("halves", "--steps 40 --resume");
+  for (const Outcome* outcome : {&whole, &half, &rest}) ASSERT_EQ(outcome->code, 0) << outcome->err;
+  const std::vector<json> rows = lines("whole/metrics.jsonl"), answers = lines("whole/rollouts.jsonl");
+  ASSERT_EQ(rows.size(), 40u);
+  ASSERT_EQ(answers.size(), 40u * 8);
+  const auto mean = [&](std::size_t first) {
+    double sum = 0;
+    for (std::size_t i = first; i < first + 5; ++i) sum += rows[i]["reward"].get<double>() / 5;
+    return sum;
+  };
+  EXPECT_LT(mean(0), 3);
+  EXPECT_GT(mean(35), mean(0) + 3);
+  // The parameters that write are those that learn.
+  for (const json& row : rows) {
+    EXPECT_LE(row["tokens"], 8 * 12);
+    EXPECT_EQ(row["tokens"], 8 * row["summaries"]["rollout/completion_tokens"].get<double>());
+    EXPECT_LT(std::abs(row["summaries"]["policy/approx_kl"].get<double>()), 1e-7);
+    EXPECT_EQ(row["summaries"]["policy/clip_fraction"], 0);
+  }
+  for (const char* file :
+       {"step-00000040/model.safetensors", "step-00000040/optimizer.safetensors", "rollouts.jsonl"})
+    EXPECT_EQ(read_text(at("whole/") + file), read_text(at("halves/") + file)) << file;
+}
+
+TEST_F(RolloutsRun, RecordsWhatItWroteAndWhatThatIsWorth) {
+  const Outcome outcome = train("run", "--steps 3");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  const std::vector<json> rows = lines("run/metrics.jsonl"), answers = lines("run/rollouts.jsonl");
+  ASSERT_EQ(answers.size(), 3u * 8);
+  std::map<int, int> prompts;  // how many answers each has
+  for (std::size_t group = 0; group < answers.size(); group += 4) {
+    double sum = 0, squares = 0;
+    for (std::size_t i = group; i < group + 4; ++i) {
+      const json& answer = answers[i];
+      EXPECT_EQ(answer["step"], i / 8 + 1);
+      EXPECT_EQ(answer["example"], answers[group]["example"]);
+      ++prompts[answer["example"]["number"]];
+      const auto& ids = answer["completion_ids"];
+      EXPECT_LE(ids.size(), 12u);
+      EXPECT_EQ(answer["finish_reason"], ids.back() == 0 ? "stop" : "length");
+      EXPECT_EQ(answer["reward"], std::count(ids.begin(), ids.end(), 101));
+      sum += answer["reward"].get<double>();
+    }
+    for (std::size_t i = group; i < group + 4; ++i)
+      squares += std::pow(answers[i]["reward"].get<double>() - sum / 4, 2);
+    const double deviation = std::sqrt(squares / 3);
+    for (std::size_t i = group; i < group + 4; ++i)
+      EXPECT_NEAR(answers[i]["advantage"].get<double>(),
+                  (answers[i]["reward"].get<double>() - sum / 4) / (deviation + 1e-4), 1e-9);
+  }
+  // An epoch has each prompt once.
+  for (int number = 0; number < 6; ++number) EXPECT_EQ(prompts[number], 4) << number;
+  double first = 0;
+  for (std::size_t i = 0; i < 8; ++i) first += answers[i]["reward"].get<double>() / 8;
+  EXPECT_NEAR(rows[0]["reward"].get<double>(), first, 1e-9);
+}
+
+TEST_F(RolloutsRun, MicroBatchesGiveTheSameGradient) {
+  const Outcome one = train("one", "--steps 1"), two = train("two", "--steps 1 --set accumulation=2");
+  ASSERT_EQ(one.code + two.code, 0) << one.err << two.err;
+  EXPECT_EQ(read_text(at("one/rollouts.jsonl")), read_text(at("two/rollouts.jsonl")));
+  const json a = lines("one/metrics.jsonl")[0], b = lines("two/metrics.jsonl")[0];
+  EXPECT_GT(a["gradient_norm"].get<double>(), 0.01);
+  EXPECT_NEAR(a["gradient_norm"].get<double>(), b["gradient_norm"].get<double>(), 1e-5);
+  EXPECT_NEAR(a["loss"].get<double>(), b["loss"].get<double>(), 1e-6);
+}
+
+// Only the adapter learns, and bf16 rounds what writes and what learns in other places: their probabilities differ a little.
+TEST_F(RolloutsRun, AdaptersAndSixteenBits) {
+  const Outcome adapter = train("adapter", "--steps 2 --modify 'Adapt{with=Lora{rank=2}}'"),
+                half = train("half", "--steps 2 --set dtype=bf16");
+  ASSERT_EQ(adapter.code, 0) << adapter.err;
+  ASSERT_EQ(half.code, 0) << half.err;
+  EXPECT_LT(lines("adapter/metrics.jsonl")[1]["summaries"]["policy/approx_kl"].get<double>(), 1e-7);
+  EXPECT_LT(lines("half/metrics.jsonl")[1]["summaries"]["policy/approx_kl"].get<double>(), 1e-2);
+}
+
+TEST_F(RolloutsRun, AFailingProgramEndsTheRunBehindItsLastWholeStep) {
+  const Outcome failed =
+      train("failed", "--steps 9",
+            "n=0; while read -r line; do n=$((n + 1)); [ $n -gt 20 ] && exit 3; echo $n; done");
+  EXPECT_EQ(failed.code, 1);
+  EXPECT_THAT(failed.err, AllOf(HasSubstr("it ended with the exit code 3"), HasSubstr("saved ")));
+  EXPECT_EQ(lines("failed/metrics.jsonl").size(), 2u);
+  const Outcome rest = train("failed", "--steps 3 --resume");
+  ASSERT_EQ(rest.code, 0) << rest.err;
+  EXPECT_EQ(lines("failed/rollouts.jsonl").size(), 3u * 8);
+}
+
+TEST_F(RolloutsRun, RefusesWhatItCannotDo) {
+  const auto refused = [&](const std::string& more, const std::string& why,
+                           const std::string& reward = kLetters) {
+    const Outcome outcome = train("refused", more, reward);
+    EXPECT_EQ(outcome.code, 1) << more;
+    EXPECT_THAT(outcome.err, HasSubstr(why)) << more;
+    EXPECT_EQ(outcome.errors().size(), 1u) << outcome.err;
+  };
+  refused("--set input.completions_per_prompt=3", "must be a multiple of input.completions_per_prompt, 3");
+  refused("--mesh data=2", "must have one rank");
+  refused("--sample-every 1", "--sample-every: is not for runs");
+  refused("--eval-data " + at("prompts.jsonl"), "input.eval_files: must be empty");
+  refused("--set input.max_completion_tokens=24", "must be below the sequence, 24");
+  refused("--set input.prompt=question", "must have a member 'question'");
+  refused("--set model.loss=CrossEntropy{}", "--set model.loss=GRPOLoss{}");
+  refused("--set input.too_long=refuse --set input.max_completion_tokens=20",
+          "sequence - max_completion_tokens = 4 tokens");
+  const Outcome bare = meshloom("train --init " + at("base") + " --data " + at("prompts.jsonl") +
+                                " --set model.loss=GRPOLoss{} --out " + at("refused"));
+  EXPECT_THAT(bare.err, HasSubstr("prompts alone are for `meshloom train --reward`"));
+  const Outcome text = meshloom("train tiny --data " + at("text") + " --reward true --out " + at("refused"));
+  EXPECT_THAT(text.err, HasSubstr("--reward: needs --data with .jsonl files of prompts"));
+}
+
+}  // namespace
+}  // namespace meshloom::tests
