@@ -21,7 +21,7 @@ inline constexpr float kReference[15] = {0, -2.5F, -3.5F, -1, -2, -4, 0, -9, -6.
 
 // Ratios of the probabilities now and then are far from those where they are clipped, as the derivatives change there.
 inline constexpr float kAdvantages[15] = {1, -1, 0.5F, 2, -2, 0, 1.5F, -0.5F, 0.2F, -1, 1, 1, -1, -2, 0.3F},
-                       kOldLogprobs[15] = {-3,     -2.9F, -3.1F, -8, -1, -3,    -3, -2.8F,
+                       kOldLogprobs[15] = {-3,     -3.1F, -3.1F, -8, -1, -3,    -3, -2.8F,
                                            -3.05F, -8,    -1,    -3, -3, -1.2F, -3};
 
 // tiny_llama() with a loss, such as "DPOLoss{beta=1}".
