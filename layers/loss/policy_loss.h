@@ -7,9 +7,9 @@ namespace meshloom::layers {
 
 // Call information: what is known of the targets that the model has drawn.
 struct Rollouts {
-  Tensor
-      advantages;  // (B, S) f32: by how much the answer's reward is better than one could expect; of no answer anything
-  Tensor old_logprobs;  // (B, S) f32: log-probabilities of the targets under the parameters that drew them
+  // Both (B, S) f32, and anything where the target is ignored: by how much the reward of the answer that the target is of is better than one
+  // could expect, and the target's log-probability under the parameters that drew it.
+  Tensor advantages, old_logprobs;
 };
 
 // Group relative policy optimization (Shao et al., 2024), as the mean over all tokens (Yu et al., DAPO, 2025) and without a reference

@@ -137,6 +137,8 @@ void add_data(CLI::App& app, const Registries& registries, Action& action) {
       ->allow_extra_args(false)
       ->type_name("PATH=VALUE");
   name->excludes(init);
+  command->add_flag("--prompts", recipe.prompts,
+                    "The lines of .jsonl files are prompts, as for train --reward");
   command
       ->add_option("--show", options->show,
                    "How many examples to print (3), or windows of one row, of running text")
@@ -149,7 +151,8 @@ void add_data(CLI::App& app, const Registries& registries, Action& action) {
       "whole text is printed, and then its tokens with their ids; \"target\" marks tokens that the loss "
       "counts, \"chosen\" and \"rejected\" those of a preference.\n"
       "Examples:\n  meshloom data chats.jsonl --init smol --show 3\n  meshloom data text.txt --recipe tiny "
-      "--json");
+      "--json\n"
+      "  meshloom data prompts.jsonl --init smol --prompts");
   command->callback([=, &action] { action = [=] { return show_data(registries, *options); }; });
 }
 

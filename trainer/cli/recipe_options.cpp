@@ -77,14 +77,14 @@ TrainerConfig recipe_of_checkpoint(const std::string& directory, const layers::C
   return tree;
 }
 
-// Chooses the input class for the files of --data, which hold prompts where a program rewards answers to them.
-void choose_input(TrainerConfig& tree, const std::vector<std::string>& files, bool rewarded,
+// Chooses the input class for the files of --data.
+void choose_input(TrainerConfig& tree, const std::vector<std::string>& files, bool prompts,
                   const layers::ClassTable& classes) {
   if (files.empty()) return;
-  const char* wanted = rewarded ? "JsonlPrompts" : "JsonlFiles";
+  const char* wanted = prompts ? "JsonlPrompts" : "JsonlFiles";
   if (tree.input.as<TextFilesConfig>() && all_jsonl(find_files(files).files, "--data"))
     layers::replace(tree, "TextFiles", wanted, classes);
-  else if (rewarded ? tree.input.as<JsonlFilesConfig>() != nullptr : tree.input->prompts() != nullptr)
+  else if (prompts ? tree.input.as<JsonlFilesConfig>() != nullptr : tree.input->prompts() != nullptr)
     layers::replace(tree, std::string(tree.input->class_name()), wanted, classes);
 }
 
@@ -337,7 +337,7 @@ TrainerConfig RecipeOptions::recipe_tree(const Registries& registries) const {
                            : recipe_of_checkpoint(init, registries.classes);
   std::vector<std::string> files = data;
   files.insert(files.end(), eval_data.begin(), eval_data.end());
-  choose_input(tree, files, !reward.empty(), registries.classes);
+  choose_input(tree, files, prompts || !reward.empty(), registries.classes);
   for (const std::string& text : replace) {
     const auto [from, to] = split(text, '=', "--replace", "CLASS=CLASS{...}");
     std::vector<std::string> dropped;

@@ -17,7 +17,8 @@ struct RecipeOptions {
   std::string init;            // a checkpoint, whose recipe is used when neither is given
   std::vector<std::string> set, replace, modify, rules;
   std::vector<std::string> data, eval_data;  // files for the input; with .jsonl files it becomes JsonlFiles
-  std::string reward;  // a program that rewards answers; with one, .jsonl files hold prompts (JsonlPrompts)
+  std::string reward;                   // a program that rewards answers; with one, .jsonl files hold prompts
+  bool prompts = false;                 // .jsonl files hold prompts (JsonlPrompts) without one too
   std::int64_t steps = 0, batch = 0;    // 0 = the recipe's
   double epochs = 0;                    // 0 = not given
   std::optional<double> learning_rate;  // the peak; none = the recipe's

@@ -394,8 +394,8 @@ void add_train(CLI::App& app, const Registries& registries, Action& action) {
       "  meshloom train byte-llama-10m --data a.txt b.txt --selector vulkan-rx7900xtx-1 --batch 32\n"
       "  meshloom train --init smol --data pairs.jsonl --out tuned --epochs 3 --set input.prompt=question "
       "--set input.completion=answer\n"
-      "  meshloom train --init tuned --data prompts.jsonl --set model.loss=GRPOLoss{} --reward 'python3 "
-      "reward.py'");
+      "  meshloom train --init smol --data prompts.jsonl --batch 16 --set model.loss=GRPOLoss{} --reward "
+      "'python3 reward.py'");
   command->callback([=, &action] { action = [=] { return train_run(registries, *options); }; });
 }
 

@@ -17,6 +17,7 @@
 #include <cstring>
 #include <string_view>
 #include <thread>
+#include <utility>
 
 #include "hal/error.h"
 #include "trainer/io/json.h"
@@ -54,16 +55,20 @@ std::string status_text(int status) {
 RewardProgram::RewardProgram(std::string command, double seconds)
     : command_(std::move(command)), seconds_(seconds) {}
 
-RewardProgram::~RewardProgram() {
-  if (socket_ >= 0) ::close(socket_);
-  if (process_ < 0) return;
+RewardProgram::~RewardProgram() { end(); }
+
+std::optional<int> RewardProgram::end() {
+  if (socket_ >= 0) ::close(std::exchange(socket_, -1));
+  if (process_ < 0) return {};
   int status = 0;
-  const auto ended = [&] { return ::waitpid(process_, &status, WNOHANG) != 0; };
   const auto until = Clock::now() + kPatience;
-  while (!ended() && Clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  pid_t ended = 0;
+  while ((ended = ::waitpid(process_, &status, WNOHANG)) == 0 && Clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
   // The shell may have started more than one program: they are a group.
   ::kill(-process_, SIGKILL);
-  ::waitpid(process_, &status, 0);
+  if (ended == 0) ::waitpid(process_, &status, 0);
+  return std::exchange(process_, -1) == ended ? std::optional(status) : std::nullopt;
 }
 
 void RewardProgram::fail(const std::string& rule, const std::string& found) const {
@@ -104,11 +109,9 @@ void RewardProgram::start() {
 }
 
 void RewardProgram::fail_ended() {
-  int status = 0;
-  const pid_t ended = ::waitpid(process_, &status, 0);
-  process_ = -1;
+  const std::optional<int> status = end();
   fail("must run as long as the run does, and write a reward for each line that it reads",
-       ended < 0 ? "it ended" : status_text(status));
+       status ? status_text(*status) : "it closed its input or output");
 }
 
 void RewardProgram::send() {

@@ -5,6 +5,7 @@
 #include <sys/types.h>
 
 #include <functional>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -31,6 +32,8 @@ class RewardProgram {
   void receive();
   [[noreturn]] void fail(const std::string& rule, const std::string& found) const;
   [[noreturn]] void fail_ended();
+  // Ends the program, with all that it started. Returns its status; none = it had not ended by itself.
+  std::optional<int> end();
   double reward_of(std::string_view line) const;
 
   std::string command_;

@@ -44,11 +44,8 @@ TEST(RewardProgram, RewardsLinesInOrderAndRunsOn) {
 }
 
 TEST(RewardProgram, ReadsAnyNumber) {
-  EXPECT_THAT(({
-                RewardProgram program("while read -r line; do echo \"$line\"; done", 20);
-                ask(program, {"-2", " 1e-3 ", "0", "7.25\t"});
-              }),
-              ElementsAre(-2, 1e-3, 0, 7.25));
+  RewardProgram program("while read -r line; do echo \"$line\"; done", 20);
+  EXPECT_THAT(ask(program, {"-2", " 1e-3 ", "0", "7.25\t"}), ElementsAre(-2, 1e-3, 0, 7.25));
 }
 
 TEST(RewardProgram, ManyLongLinesDoNotBlock) {
@@ -69,6 +66,7 @@ TEST(RewardProgram, ItsEndIsAnError) {
               AllOf(HasSubstr("--reward 'read -r line"), HasSubstr("must run as long as the run does"),
                     HasSubstr("it ended with the exit code 3")));
   EXPECT_THAT(refusal("kill -9 $$", {"{}"}), HasSubstr("it was ended by"));
+  EXPECT_THAT(refusal("exec <&- >&-; sleep 100", {"{}"}), HasSubstr("it closed its input or output"));
   EXPECT_THAT(refusal("no-such-program-at-all 2>/dev/null", {"{}"}), HasSubstr("the exit code 127"));
 }
 

@@ -282,6 +282,16 @@ std::string roles_template(const Tokenizer& tokenizer, bool end) {
       tokenizer.begin_of_text().empty() ? "" : "{{- bos_token }}", end ? "{{- eos_token }}" : "");
 }
 
+TargetFormat target_format_of(const ChatFormat* chat, std::optional<std::int32_t> plain_end) {
+  TargetFormat format;
+  if (plain_end) format.ends.push_back(*plain_end);
+  if (!chat) return format;
+  if (const auto end = chat->end_of_turn(); end && end != plain_end) format.ends.push_back(*end);
+  if (chat->built_in()) format.chat_template = kRolesFormat;
+  format.chat_time = chat->time();
+  return format;
+}
+
 // If the tokens of the whole text begin with the tokens of the context, they are used. Otherwise context and
 // answer are encoded separately, so that the answer's tokens are those that a model would write after the
 // context.

@@ -55,6 +55,9 @@ std::unique_ptr<ChatFormat> chat_format(const std::string& name, const Tokenizer
 // The built-in format as a chat template, for other programs.
 std::string roles_template(const Tokenizer& tokenizer, bool end);
 
+// How targets end: with `plain_end`, where some are of no conversation, and as the format says that was used; nullptr = none was.
+TargetFormat target_format_of(const ChatFormat* chat, std::optional<std::int32_t> plain_end);
+
 // Appends the tokens of a context and of the answer after it, which is trained on, to the example.
 void append_turn(const std::string& context, const std::string& answer, const Tokenizer& tokenizer,
                  Example& example);

@@ -47,14 +47,7 @@ class Turns : public JsonlFormat {
   bool has_reference() const override { return preferences_ && !without_reference_; }
 
   TargetFormat target_format() const override {
-    TargetFormat form;
-    if (plain_end_ && end_) form.ends.push_back(*end_);
-    if (!chat_) return form;
-    if (const auto end = chat_->end_of_turn(); end && (form.ends.empty() || form.ends.front() != *end))
-      form.ends.push_back(*end);
-    if (chat_->built_in()) form.chat_template = kRolesFormat;
-    form.chat_time = chat_->time();
-    return form;
+    return target_format_of(chat_.get(), plain_end_ ? end_ : std::nullopt);
   }
   std::vector<std::string> notes() const override {
     return chat_ ? chat_->notes() : std::vector<std::string>{};

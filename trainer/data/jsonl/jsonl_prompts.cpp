@@ -58,14 +58,7 @@ class PromptFormat : public JsonlFormat {
   }
 
   TargetFormat target_format() const override {
-    TargetFormat form;
-    if (const auto end = tokenizer_.end_of_text(); texts_ && end) form.ends.push_back(*end);
-    if (!chat_) return form;
-    if (const auto end = chat_->end_of_turn(); end && (form.ends.empty() || form.ends.front() != *end))
-      form.ends.push_back(*end);
-    if (chat_->built_in()) form.chat_template = kRolesFormat;
-    form.chat_time = chat_->time();
-    return form;
+    return target_format_of(chat_.get(), texts_ ? tokenizer_.end_of_text() : std::nullopt);
   }
   std::vector<std::string> notes() const override {
     return chat_ ? chat_->notes() : std::vector<std::string>{};
