@@ -51,7 +51,7 @@ class LostDevice : public testing::Test {
               {"snapshot_seconds", "1e-9"}};
     for (const auto& [path, value] : edits) all[path] = value;
     for (const auto& [path, value] : all) layers::set(config, path, value, classes_);
-    config.input->files = {scratch_.path("text")};
+    if (config.input->files.empty()) config.input->files = {scratch_.path("text")};
     // A profile with given rates, so that nothing measures the device between the steps.
     resolve(config, {.device = "cpu", .as = kProfile}, registry_, classes_);
     config.check();
@@ -66,6 +66,7 @@ class LostDevice : public testing::Test {
     options.silent = true;
     options.sample.tokens = 0;
     options.auto_resume = true;
+    options.reward = reward_;
     options.open_device = [this, &losses] { return open(losses); };
     return options;
   }
@@ -80,13 +81,14 @@ class LostDevice : public testing::Test {
   // What a run leaves behind.
   struct Left {
     std::vector<std::pair<int, double>> losses;
-    std::string model, optimizer;
+    std::string model, optimizer, rollouts;
     bool operator==(const Left&) const = default;
   };
   Left left(const std::string& run, int step = kSteps) const {
     const std::string checkpoint = checkpoint_path(scratch_.path(run), step) + "/";
     return {tests::losses(scratch_.path(run)), tests::read_text(checkpoint + "model.safetensors"),
-            tests::read_text(checkpoint + "optimizer.safetensors")};
+            tests::read_text(checkpoint + "optimizer.safetensors"),
+            reward_.empty() ? "" : tests::read_text(scratch_.path(run) + "/rollouts.jsonl")};
   }
   void clear(const std::string& run) const { std::filesystem::remove_all(scratch_.path(run)); }
   // The lines of metrics.jsonl that say that the device was lost.
@@ -138,7 +140,7 @@ class LostDevice : public testing::Test {
   kernels::Catalog catalog_;
   layers::ClassTable classes_ = recipe_classes();
   tests::Scratch scratch_;
-  std::string notes_;
+  std::string notes_, reward_;
 };
 
 TEST_F(LostDevice, GoesOnFromTheHostsMemory) {
@@ -149,6 +151,16 @@ TEST_F(LostDevice, GoesOnFromTheNewestCheckpoint) {
   at_every_call(
       {{"snapshot_seconds", "0"}, {"checkpoint_every", "2"}, {"eval_batches", "1"}, {"eval_every", "2"}},
       tests::all_faults() ? 1 : 3);
+}
+
+// Lost while answers are written, while they are learned from, and in between.
+TEST_F(LostDevice, WritesTheSameAnswersAgain) {
+  reward_ = "while read -r line; do echo ${#line}; done";
+  const std::string prompts = scratch_.file("prompts.jsonl", "{\"prompt\": \"ab\"}\n{\"prompt\": \"c\"}\n");
+  at_every_call({{"model.loss", "GRPOLoss{}"},
+                 {"input", "JsonlPrompts{files=[\"" + prompts +
+                               "\"] completions_per_prompt=2 max_completion_tokens=3}"}},
+                tests::all_faults() ? 1 : 7);
 }
 
 // Each loss comes after a step that is new.
