@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <exception>
 
@@ -113,8 +114,10 @@ StepRecord TrainLoop::record_of(const StepResult& step, double seconds) const {
 }
 
 void TrainLoop::observe_loss(const StepRecord& record) {
+  // What learns from rewards has a loss around 0 that goes up and down with them: only one that is not finite says something.
+  const double loss = record.reward && std::isfinite(record.loss) ? 0 : record.loss;
   if (record.tokens > 0)
-    p_.divergence.add({record.loss, record.skipped, record.loss_scale});
+    p_.divergence.add({loss, record.skipped, record.loss_scale});
   else
     p_.divergence.add_empty();
   p_.state.health = p_.divergence.state();

@@ -134,6 +134,31 @@ TEST_F(RolloutsRun, AdaptersAndSixteenBits) {
   EXPECT_LT(lines("half/metrics.jsonl")[1]["summaries"]["policy/approx_kl"].get<double>(), 1e-2);
 }
 
+// The loss follows the rewards, however large they are: that is no divergence. Longer answers are good for 24 steps, and then bad.
+TEST_F(RolloutsRun, LargeRewardsAreNoDivergence) {
+  std::string pairs;
+  for (int i = 0; i < 40; ++i)
+    pairs += R"({"prompt": "see a", "completion": ")" + std::string(1 + i % 8, 'b') + "\"}\n";
+  scratch_.file("pairs.jsonl", pairs);
+  succeed("train tiny --quiet --device cpu --steps 60 --data " + at("pairs.jsonl") + " --out " + at("pairs"));
+  const Outcome outcome = meshloom(
+      "train --quiet --device cpu --lr 1e-7 --steps 32 --batch 8 --init " + at("pairs") + " --data " +
+      at("prompts.jsonl") + " --out " + at("large") +
+      " --set sequence=24 --set model.loss=GRPOLoss{} --set input.scale_advantages=false --reward '" +
+      "n=0; while read -r line; do n=$((n + 1)); s=1000; [ $n -gt 192 ] && s=-1000; echo $((s * ${#line})); "
+      "done'");
+  ASSERT_EQ(outcome.code, 0) << outcome.err;
+  EXPECT_EQ(outcome.err.find("diverged"), std::string::npos) << outcome.err;
+  const std::vector<json> rows = lines("large/metrics.jsonl");
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const double loss = rows[i]["loss"];
+    if (i < 24)
+      EXPECT_LT(loss, -100);
+    else
+      EXPECT_GT(loss, 100);
+  }
+}
+
 TEST_F(RolloutsRun, AFailingProgramEndsTheRunBehindItsLastWholeStep) {
   const Outcome failed =
       train("failed", "--steps 9",
