@@ -93,11 +93,7 @@ Rollouts::Rollouts(const TrainerConfig& config, const Dataset& data, const Token
       reward_(reward),
       group_(input_.completions_per_prompt),
       ends_(ends_of(*config.input->tokenizer, tokenizer)),
-      engine_(config, rollout_engine_options(config), session) {
-  if (config.batch % group_ != 0)
-    throw Error("batch", "must be a multiple of input.completions_per_prompt, " + std::to_string(group_),
-                std::to_string(config.batch));
-}
+      engine_(config, rollout_engine_options(config), session) {}
 
 std::int64_t Rollouts::prompt_of(std::int64_t step, std::int64_t row) const {
   const std::int64_t at = step * (config_.batch / group_) + row / group_, count = data_.examples();

@@ -28,7 +28,8 @@ std::vector<double> group_advantages(const std::vector<double>& rewards, std::si
 // number, the seed and the parameters: a run that is resumed gets the same, if its program gives the same rewards.
 class Rollouts : public Batches {
  public:
-  // The session holds the run's parameters. All of these must outlive it. The config's input has prompts, and so has `data`.
+  // The session holds the run's parameters. All of these must outlive it. The config's input has prompts, and so has `data`; the
+  // batch is a multiple of the answers to a prompt.
   Rollouts(const TrainerConfig& config, const Dataset& data, const Tokenizer& tokenizer, Session& session,
            RewardProgram& reward);
 

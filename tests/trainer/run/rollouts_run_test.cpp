@@ -124,6 +124,21 @@ TEST_F(RolloutsRun, MicroBatchesGiveTheSameGradient) {
   EXPECT_NEAR(a["loss"].get<double>(), b["loss"].get<double>(), 1e-6);
 }
 
+// Answers wait for the one that computes the pages of their prompt first: that changes none of them.
+TEST_F(RolloutsRun, LongPromptsAreComputedOnce) {
+  std::string prompts;
+  for (const std::string& text : {sample_text(100), std::string("short"), sample_text(90).substr(5)})
+    prompts += json{{"prompt", text}}.dump() + "\n";
+  scratch_.file("prompts.jsonl", prompts);
+  const std::string longer =
+      "--steps 3 --set sequence=128 --set input.max_completion_tokens=8 --set input.sequences=";
+  const Outcome many = train("many", longer + "8"), one = train("one", longer + "1");
+  ASSERT_EQ(many.code, 0) << many.err;
+  ASSERT_EQ(one.code, 0) << one.err;
+  EXPECT_EQ(lines("many/rollouts.jsonl").size(), 3u * 8);
+  EXPECT_EQ(read_text(at("many/rollouts.jsonl")), read_text(at("one/rollouts.jsonl")));
+}
+
 // Only the adapter learns, and bf16 rounds what writes and what learns in other places: their probabilities differ a little.
 TEST_F(RolloutsRun, AdaptersAndSixteenBits) {
   const Outcome adapter = train("adapter", "--steps 2 --modify 'Adapt{with=Lora{rank=2}}'"),
