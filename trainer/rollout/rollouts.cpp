@@ -18,7 +18,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr std::int32_t kIgnored = -1;
 // Added to standard deviations, as in TRL.
-constexpr double kLeastDeviation = 1e-4;
+constexpr double kStdEpsilon = 1e-4;
 
 std::uint64_t seed_of(std::uint64_t seed, std::int64_t step, std::int64_t row) {
   const auto low = [](std::uint64_t x) { return static_cast<std::uint32_t>(x); };
@@ -33,7 +33,7 @@ double mean_of(std::span<const double> values) {
 }
 
 // Of a sample.
-double deviation_of(std::span<const double> values) {
+double standard_deviation(std::span<const double> values) {
   const double mean = mean_of(values);
   double squares = 0;
   for (const double value : values) squares += (value - mean) * (value - mean);
@@ -43,7 +43,7 @@ double deviation_of(std::span<const double> values) {
 }  // namespace
 
 // An answer while it is written.
-class Rollouts::Answer : public RequestEvents {
+class RolloutRows::Answer : public RequestEvents {
  public:
   bool on_token(const TokenScore& token) override {
     ids.push_back(token.id);
@@ -70,7 +70,7 @@ class Rollouts::Answer : public RequestEvents {
 EngineOptions rollout_engine_options(const TrainerConfig& config) {
   const JsonlPromptsConfig& input = *config.input->prompts();
   return {.max_length = config.sequence,
-          .max_sequences = std::min(input.sequences, config.batch),
+          .max_sequences = std::min(input.max_sequences, config.batch),
           .max_waiting = config.batch};
 }
 
@@ -78,14 +78,14 @@ std::vector<double> group_advantages(const std::vector<double>& rewards, std::si
   std::vector<double> advantages;
   for (std::size_t first = 0; first < rewards.size(); first += group) {
     const std::span<const double> of_group = std::span(rewards).subspan(first, group);
-    const double mean = mean_of(of_group), divisor = scale ? deviation_of(of_group) + kLeastDeviation : 1;
+    const double mean = mean_of(of_group), divisor = scale ? standard_deviation(of_group) + kStdEpsilon : 1;
     for (const double reward : of_group) advantages.push_back((reward - mean) / divisor);
   }
   return advantages;
 }
 
-Rollouts::Rollouts(const TrainerConfig& config, const Dataset& data, const Tokenizer& tokenizer,
-                   Session& session, RewardProgram& reward)
+RolloutRows::RolloutRows(const TrainerConfig& config, const Dataset& data, const Tokenizer& tokenizer,
+                         Session& session, RewardProgram& reward)
     : config_(config),
       input_(*config.input->prompts()),
       data_(data),
@@ -95,7 +95,7 @@ Rollouts::Rollouts(const TrainerConfig& config, const Dataset& data, const Token
       ends_(ends_of(*config.input->tokenizer, tokenizer)),
       engine_(config, rollout_engine_options(config), session) {}
 
-std::int64_t Rollouts::prompt_of(std::int64_t step, std::int64_t row) const {
+std::int64_t RolloutRows::prompt_of(std::int64_t step, std::int64_t row) const {
   const std::int64_t at = step * (config_.batch / group_) + row / group_, count = data_.examples();
   if (!input_.shuffle) return at % count;
   return static_cast<std::int64_t>(
@@ -103,7 +103,7 @@ std::int64_t Rollouts::prompt_of(std::int64_t step, std::int64_t row) const {
                     static_cast<std::uint64_t>(config_.seed), static_cast<std::uint64_t>(at / count)));
 }
 
-void Rollouts::submit(std::int64_t step, std::size_t row) {
+void RolloutRows::submit(std::int64_t step, std::size_t row) {
   const std::shared_ptr<Answer>& answer = answers_[row];
   Request request;
   request.prompt = answer->given;
@@ -117,7 +117,7 @@ void Rollouts::submit(std::int64_t step, std::size_t row) {
   engine_.submit(std::move(request));
 }
 
-bool Rollouts::write_answers(std::int64_t step, const std::function<bool()>& interrupted) {
+bool RolloutRows::write_answers(std::int64_t step, const std::function<bool()>& interrupted) {
   engine_.parameters_changed(step);
   answers_.clear();
   const auto group = static_cast<std::size_t>(group_);
@@ -150,7 +150,7 @@ bool Rollouts::write_answers(std::int64_t step, const std::function<bool()>& int
 }
 
 // What the program reads of an answer.
-std::string Rollouts::line_of(std::size_t row) const {
+std::string RolloutRows::line_of(std::size_t row) const {
   const Answer& answer = *answers_[row];
   std::span<const std::int32_t> text = answer.ids;
   if (!answer.truncated()) text = text.first(text.size() - 1);
@@ -161,7 +161,7 @@ std::string Rollouts::line_of(std::size_t row) const {
   return json.dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
 }
 
-void Rollouts::make_batch(const std::vector<double>& advantages) {
+void RolloutRows::make_batch(const std::vector<double>& advantages) {
   const auto size = static_cast<std::size_t>(config_.batch * config_.sequence);
   batch_ = {};
   for (auto* ids : {&batch_.tokens, &batch_.segments, &batch_.positions}) ids->assign(size, 0);
@@ -185,15 +185,15 @@ void Rollouts::make_batch(const std::vector<double>& advantages) {
   }
 }
 
-void Rollouts::make_report(std::int64_t step, const std::vector<std::string>& lines,
-                           const std::vector<double>& rewards, const std::vector<double>& advantages) {
+void RolloutRows::make_report(std::int64_t step, const std::vector<std::string>& lines,
+                              const std::vector<double>& rewards, const std::vector<double>& advantages) {
   report_ = {};
   report_.reward = mean_of(rewards);
   const auto size = static_cast<std::size_t>(group_);
   const double groups = static_cast<double>(rewards.size() / size);
   double deviations = 0, equal = 0, tokens = 0, truncated = 0;
   for (std::size_t first = 0; first < rewards.size(); first += size) {
-    const double deviation = deviation_of(std::span(rewards).subspan(first, size));
+    const double deviation = standard_deviation(std::span(rewards).subspan(first, size));
     deviations += deviation / groups;
     equal += (deviation == 0 ? 1 : 0) / groups;
   }
@@ -214,7 +214,7 @@ void Rollouts::make_report(std::int64_t step, const std::vector<std::string>& li
   }
 }
 
-bool Rollouts::prepare(std::int64_t step, const std::function<bool()>& interrupted) {
+bool RolloutRows::prepare(std::int64_t step, const std::function<bool()>& interrupted) {
   step_ = -1;
   const auto begin = Clock::now();
   if (!write_answers(step, interrupted)) return false;
@@ -235,7 +235,7 @@ bool Rollouts::prepare(std::int64_t step, const std::function<bool()>& interrupt
   return true;
 }
 
-Batch Rollouts::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {
+Batch RolloutRows::rows(std::int64_t step, std::int64_t first, std::int64_t rows) const {
   if (step != step_)
     throw Error("rollouts", "the rows of a step must be prepared first", std::to_string(step));
   Batch part;

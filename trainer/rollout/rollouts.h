@@ -26,12 +26,12 @@ std::vector<double> group_advantages(const std::vector<double>& rewards, std::si
 
 // A step has an answer in each row, and as many answers to each of its prompts as the input says. What a step has is a function of its
 // number, the seed and the parameters: a run that is resumed gets the same, if its program gives the same rewards.
-class Rollouts : public Batches {
+class RolloutRows : public Batches {
  public:
   // The session holds the run's parameters. All of these must outlive it. The config's input has prompts, and so has `data`; the
   // batch is a multiple of the answers to a prompt.
-  Rollouts(const TrainerConfig& config, const Dataset& data, const Tokenizer& tokenizer, Session& session,
-           RewardProgram& reward);
+  RolloutRows(const TrainerConfig& config, const Dataset& data, const Tokenizer& tokenizer, Session& session,
+              RewardProgram& reward);
 
   std::int64_t rows_per_epoch() const override { return data_.examples() * group_; }
   bool prepare(std::int64_t step, const std::function<bool()>& interrupted) override;

@@ -438,7 +438,7 @@ class TrainRun {
 
   std::unique_ptr<Batches> batches(Session& session) {
     if (data_->has_prompts())
-      return std::make_unique<Rollouts>(config_, *data_, *tokenizer_, session, reward_);
+      return std::make_unique<RolloutRows>(config_, *data_, *tokenizer_, session, reward_);
     return data_->train(config_.batch, static_cast<std::uint64_t>(config_.seed));
   }
 

@@ -47,7 +47,7 @@ CASES = [
     ("texts, advantages not scaled", False, {"input.scale_advantages": "false"}, {"scale_rewards": "none"}),
     ("conversations, truncated answers masked", True, {"input.mask_truncated": "true"},
      {"mask_truncated_completions": True}),
-    ("texts, in two parts, three answers at once", False, {"accumulation": 2, "input.sequences": 3}, {}),
+    ("texts, in two parts, three answers at once", False, {"accumulation": 2, "input.max_sequences": 3}, {}),
 ]
 
 

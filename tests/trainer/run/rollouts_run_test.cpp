@@ -131,7 +131,7 @@ TEST_F(RolloutsRun, LongPromptsAreComputedOnce) {
     prompts += json{{"prompt", text}}.dump() + "\n";
   scratch_.file("prompts.jsonl", prompts);
   const std::string longer =
-      "--steps 3 --set sequence=128 --set input.max_completion_tokens=8 --set input.sequences=";
+      "--steps 3 --set sequence=128 --set input.max_completion_tokens=8 --set input.max_sequences=";
   const Outcome many = train("many", longer + "8"), one = train("one", longer + "1");
   ASSERT_EQ(many.code, 0) << many.err;
   ASSERT_EQ(one.code, 0) << one.err;

@@ -163,7 +163,7 @@ void JsonlPromptsConfig::fields(layers::FieldVisitor& v) {
   v("scale_advantages", scale_advantages,
     {"Whether advantages are divided by the standard deviation of the prompt's rewards."});
   v("mask_truncated", mask_truncated, {"Whether answers that did not come to an end are not trained on."});
-  v("sequences", sequences, {"The answers that are written at once, at most.", layers::at_least(1)});
+  v("max_sequences", max_sequences, {"The answers that are written at once, at most.", layers::at_least(1)});
   v("too_long", too_long,
     {"What happens to a prompt that leaves no room for an answer: its front is cut, it is left out, or it is "
      "an "
@@ -185,7 +185,7 @@ void JsonlPromptsConfig::check() const {
   };
   require("completions_per_prompt", completions_per_prompt, 2);
   require("max_completion_tokens", max_completion_tokens, 0);
-  require("sequences", sequences, 1);
+  require("max_sequences", max_sequences, 1);
 }
 
 std::int64_t JsonlPromptsConfig::completion_tokens(std::int64_t sequence) const {
