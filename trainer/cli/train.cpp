@@ -54,7 +54,10 @@ void print_json(const TrainResult& result, const TrainOptions& options) {
                               {"step", result.step},
                               {"loss", result.loss},
                               {"stopped", result.stopped}};
-  if (result.eval_loss) json["eval_loss"] = *result.eval_loss;
+  for (const auto& [name, value] :
+       {std::pair("eval_loss", result.eval_loss), std::pair("reward", result.reward),
+        std::pair("eval_reward", result.eval_reward)})
+    if (value) json[name] = *value;
   if (result.stopped) json["go_on_with"] = options.command;
   fmt::print("{}\n", json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
 }

@@ -207,11 +207,13 @@ class Composer {
   }
 
   // Beside the programs of training it takes neither their rules, which name kernels for their calls, nor stores anything
-  // otherwise than they do.
+  // otherwise than they do. Each rank runs them for itself, with parameters that must be whole.
   void decode() {
-    if (plan_.mesh.ranks() > 1)
-      throw hal::Error("mesh " + plan_.mesh.text(), "programs with a cache need one rank",
-                       std::to_string(plan_.mesh.ranks()));
+    if (plan_.mesh.ranks() > (trains() ? plan_.mesh.size(AxisName::data) : 1))
+      throw hal::Error("mesh " + plan_.mesh.text(),
+                       trains() ? "programs with a cache need a mesh of the axis data alone"
+                                : "programs with a cache need one rank",
+                       fmt::format("{} ranks", plan_.mesh.ranks()));
     const DecodeOptions& decode = options_.decode;
     std::vector<layers::Traced> all;
     for (const std::int64_t tokens : decode.tokens) {
@@ -420,10 +422,11 @@ class Composer {
       remove_dead_calls(program);
       done(program, "parameters_in_bf16");
     }
+    const Topology mesh = decodes(step) ? Topology() : plan_.mesh;
     Partitioned partitioned =
-        partition(std::move(program), catalog_, plan_.mesh, options_.attention, options_.gradient_dtype);
+        partition(std::move(program), catalog_, mesh, options_.attention, options_.gradient_dtype);
     program = std::move(partitioned.program);
-    if (plan_.mesh.ranks() > 1) remove_dead_calls(program);  // what was computed again in another division
+    if (mesh.ranks() > 1) remove_dead_calls(program);  // what was computed again in another division
     if (has_islands()) enter_islands(program, step, plan_.shared, partitioned.divided, catalog_, plan_.mesh);
     plan_.divided.merge(partitioned.divided);
     for (const MadeWhole& value : partitioned.made_whole) {
@@ -473,15 +476,18 @@ class Composer {
 
   Program optimized(Step step, Program program, bool on_host) {
     program = overlapped(rewritten(step, std::move(program), on_host));
-    const bool decodes = step == Step::decode || step == Step::encode;
-    const bool row_exact = decodes                ? options_.decode.row_exact
+    const bool row_exact = decodes(step)          ? options_.decode.row_exact
                            : step == Step::logits ? options_.logits_row_exact
                                                   : false;
-    VariantSelector& selector = on_host ? host_selector_ : decodes && trains() ? decode_selector_ : selector_;
+    VariantSelector& selector = on_host                     ? host_selector_
+                                : decodes(step) && trains() ? decode_selector_
+                                                            : selector_;
     program = selector.select(std::move(program), row_exact);
     done(program, "select");
     return program;
   }
+
+  static bool decodes(Step step) { return step == Step::decode || step == Step::encode; }
 
   bool trains() const { return !plan_.steps.update.empty(); }
 

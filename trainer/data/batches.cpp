@@ -55,6 +55,10 @@ const Batches::Report& Batches::report() const {
   return none;
 }
 
+std::optional<Batches::Report> Batches::evaluate(const std::function<bool()>& /*interrupted*/) {
+  return Report{};
+}
+
 TextWindows::TextWindows(TokenRange range, std::int64_t batch, std::int64_t sequence, std::uint64_t seed,
                          bool shuffle)
     : range_(range), batch_(batch), sequence_(sequence), seed_(seed), shuffle_(shuffle) {

@@ -45,13 +45,17 @@ class Batches {
   // Makes the rows of a step, of which those are asked for next, where they depend on the model. False = `interrupted` said so, and the
   // step has no rows.
   virtual bool prepare(std::int64_t /*step*/, const std::function<bool()>& /*interrupted*/) { return true; }
-  // Of the step that was prepared last.
+  // Of the step that was prepared last, or of an evaluation.
   struct Report {
     std::optional<double> reward = {};                        // the mean over its answers
     std::vector<std::pair<std::string, double>> values = {};  // more, by name
     std::vector<std::string> lines = {};                      // a JSON object for each answer
   };
   virtual const Report& report() const;
+  // Where the model writes the answers: whether there are held-out prompts, and a report of the answers to them. Empty =
+  // `interrupted` said so.
+  virtual bool can_evaluate() const { return false; }
+  virtual std::optional<Report> evaluate(const std::function<bool()>& interrupted);
   // Rows [first, first + rows) of the step; steps count from 0. Several threads may call this at once.
   virtual Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const = 0;
 };

@@ -44,6 +44,8 @@ class Dataset {
   // the files.
   virtual std::int64_t examples() const = 0;
   virtual Example example(std::int64_t index) const = 0;
+  // The number of prompts that are held out, whose indices are those behind the training examples.
+  virtual std::int64_t eval_prompts() const { return 0; }
   // The line of a prompt in its file.
   virtual std::string line(std::int64_t /*index*/) const { return {}; }
   // What a user should know, such as that examples were cut.

@@ -1,8 +1,8 @@
 #include "trainer/data/example_data.h"
 
 #include <algorithm>
-#include <cmath>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "hal/error.h"
@@ -15,20 +15,7 @@ class ExampleData : public Dataset {
  public:
   ExampleData(std::unique_ptr<Examples> train, std::unique_ptr<Examples> eval, ExampleDataOptions options)
       : options_(std::move(options)), all_(std::move(train)), held_(std::move(eval)) {
-    train_ = {all_.get(), 0, all_->size()};
-    if (held_) {
-      eval_ = {held_.get(), 0, held_->size()};
-    } else if (options_.eval_fraction > 0) {
-      if (train_.size() < 2)
-        throw Error(
-            "data",
-            "must hold at least two examples, one of them to hold out; input.eval_fraction=0 holds out none",
-            std::to_string(train_.size()));
-      const auto held = static_cast<std::int64_t>(
-          std::llround(static_cast<double>(train_.size()) * options_.eval_fraction));
-      train_.end -= std::clamp<std::int64_t>(held, 1, train_.size() - 1);
-      eval_ = {all_.get(), train_.end, all_->size()};
-    }
+    std::tie(train_, eval_) = split(*all_, held_.get(), options_.eval_fraction);
     if (train_.size() < 1) throw Error("data", "must hold at least one example", "none");
   }
 

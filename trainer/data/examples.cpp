@@ -2,6 +2,12 @@
 
 #include <xxhash.h>
 
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "hal/error.h"
+
 namespace meshloom::trainer {
 
 std::uint64_t hash_of(const Example& example) {
@@ -29,6 +35,20 @@ std::uint64_t ExampleRange::fingerprint() const {
     sum = XXH64(both, sizeof both, 0);
   }
   return sum;
+}
+
+std::pair<ExampleRange, ExampleRange> split(const Examples& all, const Examples* eval, double eval_fraction) {
+  const std::int64_t size = all.size();
+  if (eval) return {{&all, 0, size}, {eval, 0, eval->size()}};
+  if (eval_fraction == 0) return {{&all, 0, size}, {}};
+  if (size < 2)
+    throw hal::Error(
+        "data",
+        "must hold at least two examples, one of them to hold out; input.eval_fraction=0 holds out none",
+        std::to_string(size));
+  const auto held = static_cast<std::int64_t>(std::llround(static_cast<double>(size) * eval_fraction));
+  const std::int64_t end = size - std::clamp<std::int64_t>(held, 1, size - 1);
+  return {{&all, 0, end}, {&all, end, size}};
 }
 
 }  // namespace meshloom::trainer

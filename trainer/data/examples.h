@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <utility>
 #include <vector>
 
 namespace meshloom::trainer {
@@ -54,5 +55,9 @@ struct ExampleRange {
   std::int64_t tokens() const;
   std::uint64_t fingerprint() const;
 };
+
+// The examples to train on, and those that are held out: all of `eval`, or where that is nullptr a fraction of the others, from their end.
+// Throws Error where there is none to hold out.
+std::pair<ExampleRange, ExampleRange> split(const Examples& all, const Examples* eval, double eval_fraction);
 
 }  // namespace meshloom::trainer

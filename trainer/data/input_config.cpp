@@ -68,21 +68,13 @@ std::string note_of_guess(const TokenizerConfig& config, const Tokenizer& tokeni
       tokenizer.token(*end), *end);
 }
 
-void InputConfig::add_files(layers::FieldVisitor& v) {
+void InputConfig::fields(layers::FieldVisitor& v) {
   v("tokenizer", tokenizer, {"Converts text to tokens."});
   v("files", files, {"The files to train on; --data adds to them."});
-}
-
-void InputConfig::add_shuffle(layers::FieldVisitor& v) {
-  v("shuffle", shuffle, {"Whether every epoch has its own order of rows."});
-}
-
-void InputConfig::fields(layers::FieldVisitor& v) {
-  add_files(v);
   v("eval_files", eval_files, {"The files to evaluate on; []: the end of the training data is held out."});
   v("eval_fraction", eval_fraction,
     {"The fraction of the tokens or examples that is held out, from the end.", layers::below_one()});
-  add_shuffle(v);
+  v("shuffle", shuffle, {"Whether every epoch has its own order of rows."});
 }
 
 void InputConfig::check() const {

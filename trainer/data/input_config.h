@@ -107,10 +107,6 @@ struct InputConfig : layers::Config {
   // Reads the files. `tokenizer` must outlive what this returns. Throws Error.
   virtual std::unique_ptr<Dataset> open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                         std::int64_t sequence) const = 0;
-
- protected:
-  void add_files(layers::FieldVisitor& v);
-  void add_shuffle(layers::FieldVisitor& v);
 };
 
 void add_input_classes(layers::ClassTable& classes);

@@ -22,6 +22,9 @@ namespace meshloom::trainer {
 using Group = std::vector<int>;
 Group all_ranks(const hal::Transport& transport);
 
+// For a patience that has no end.
+constexpr double kForever = 1e9;
+
 // Does what one place of the group must do; the others do the same with their own lists, and every rank carries out the
 // exchanges of two ranks in the same order. tensors[i] is the memory of the moves' tensor i; what is received must
 // overlap nothing that is sent. Moves are cut into messages of at most hal::kMaxMessageBytes. Returns when all is

@@ -37,6 +37,7 @@ std::string to_json(const StepRecord& r) {
   std::string text = fmt::format("{{\"step\": {}, \"loss\": {}", r.step, number(r.loss));
   if (r.eval_loss) text += fmt::format(", \"eval_loss\": {}", number(*r.eval_loss));
   if (r.reward) text += fmt::format(", \"reward\": {}", number(*r.reward));
+  if (r.eval_reward) text += fmt::format(", \"eval_reward\": {}", number(*r.eval_reward));
   text += fmt::format(
       ", \"learning_rate\": {}, \"gradient_norm\": {}, \"tokens\": {}, \"tokens_per_s\": {}, \"mfu\": {}, "
       "\"peak_bytes\": {}, \"seconds\": {}",

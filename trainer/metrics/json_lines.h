@@ -16,7 +16,8 @@ struct StepRecord {
   std::int64_t step = 0;  // steps done, from 1
   double loss = 0;        // nats per token, mean over the step's tokens
   std::optional<double> eval_loss;
-  std::optional<double> reward;  // where the model writes answers: the mean of this step's
+  std::optional<double> reward;       // where the model writes answers: the mean of this step's
+  std::optional<double> eval_reward;  // that of answers to held-out prompts
   double learning_rate = 0, gradient_norm = 0;
   std::optional<double> loss_scale;          // where the loss is scaled (f16)
   std::optional<double> packing_efficiency;  // where documents are packed: the fraction that is no padding

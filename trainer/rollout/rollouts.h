@@ -3,61 +3,70 @@
 
 #include <cstdint>
 #include <functional>
-#include <memory>
+#include <optional>
 #include <string>
-#include <utility>
 #include <vector>
 
+#include "hal/transport.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/data/dataset.h"
 #include "trainer/data/jsonl/jsonl_prompts.h"
 #include "trainer/execute/session.h"
-#include "trainer/inference/engine.h"
+#include "trainer/rollout/completion_writer.h"
 #include "trainer/rollout/reward_program.h"
 
 namespace meshloom::trainer {
-
-// The engine that writes the answers. Its programs must be part of the run's plan (decode_options()).
-EngineOptions rollout_engine_options(const TrainerConfig& config);
 
 // By how much each reward is better than the mean of its group, of `group` rewards one after another; with `scale` divided by the standard
 // deviation of the group.
 std::vector<double> group_advantages(const std::vector<double>& rewards, std::size_t group, bool scale);
 
-// A step has an answer in each row, and as many answers to each of its prompts as the input says. What a step has is a function of its
-// number, the seed and the parameters: a run that is resumed gets the same, if its program gives the same rewards.
+// A step has an answer in each row, and as many answers to each of its prompts as the input says; an evaluation has one answer to each
+// held-out prompt. What a step has is a function of its number, the seed and the parameters: a run that is resumed gets the same, if its
+// program gives the same rewards. Every rank has all rows of a step. Only rank 0 asks the program, and has reports.
 class RolloutRows : public Batches {
  public:
   // The session holds the run's parameters. All of these must outlive it. The config's input has prompts, and so has `data`; the
-  // batch is a multiple of the answers to a prompt.
+  // batch is a multiple of the answers to a prompt. `reward` is nullptr on other ranks than 0; `transport` where there is one rank.
   RolloutRows(const TrainerConfig& config, const Dataset& data, const Tokenizer& tokenizer, Session& session,
-              RewardProgram& reward);
+              RewardProgram* reward, hal::Transport* transport);
 
   std::int64_t rows_per_epoch() const override { return data_.examples() * group_; }
   bool prepare(std::int64_t step, const std::function<bool()>& interrupted) override;
   Batch rows(std::int64_t step, std::int64_t first, std::int64_t rows) const override;
   const Report& report() const override { return report_; }
+  bool can_evaluate() const override { return data_.eval_prompts() > 0 && config_.eval_batches > 0; }
+  std::optional<Report> evaluate(const std::function<bool()>& interrupted) override;
 
  private:
-  class Answer;
+  // Answers, and what the program says of them.
+  struct Rewarded {
+    std::vector<CompletionRequest> requests;
+    std::vector<Completion> completions;
+    std::vector<std::string> lines;  // what the program read; on rank 0
+    std::vector<double> rewards;
+    double seconds = 0, reward_seconds = 0;
+  };
   std::int64_t prompt_of(std::int64_t step, std::int64_t row) const;
-  void submit(std::int64_t step, std::size_t row);
-  bool write_answers(std::int64_t step, const std::function<bool()>& interrupted);
-  std::string line_of(std::size_t row) const;
-  void make_batch(const std::vector<double>& advantages);
-  void make_report(std::int64_t step, const std::vector<std::string>& lines,
-                   const std::vector<double>& rewards, const std::vector<double>& advantages);
+  std::optional<Rewarded> write(std::vector<CompletionRequest> requests, std::size_t group,
+                                const std::function<bool()>& interrupted);
+  std::string line_of(const CompletionRequest& request, const Completion& completion) const;
+  std::vector<double> rewards_of(const std::vector<std::string>& lines,
+                                 const std::function<bool()>& interrupted);
+  void make_batch(const Rewarded& answers, const std::vector<double>& advantages);
+  Report report_of(const Rewarded& answers, const std::vector<double>& advantages) const;
+  std::vector<std::string> recorded_lines(const Rewarded& answers,
+                                          const std::vector<double>* advantages) const;
 
   const TrainerConfig& config_;
   const JsonlPromptsConfig& input_;
   const Dataset& data_;
   const Tokenizer& tokenizer_;
-  RewardProgram& reward_;
+  RewardProgram* reward_;
+  hal::Transport* transport_;
   std::int64_t group_;
-  std::vector<std::int32_t> ends_;
-  Engine engine_;
-  std::int64_t step_ = -1;                        // that was prepared
-  std::vector<std::shared_ptr<Answer>> answers_;  // by row
+  CompletionWriter writer_;
+  std::int64_t step_ = -1;  // that was prepared
   Batch batch_;
   Report report_;
 };

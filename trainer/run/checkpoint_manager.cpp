@@ -41,9 +41,7 @@ bool CheckpointManager::save(const RunState& state, const DivergenceDetector& di
   if (saved_ == state.step) return true;
   p_.lock.check();
   // The history must be on the disk before the checkpoint that continues it.
-  p_.failures.report("metrics.jsonl", p_.metrics.sync());
-  if (p_.rollouts) p_.failures.report("rollouts.jsonl", p_.rollouts->sync());
-  p_.failures.report("the event file", p_.events.sync());
+  p_.records.sync();
   failure_.clear();
   try {
     save_checkpoint(p_.out, state.step, p_.contents(state, divergence.diverged() ? divergence.reason() : ""),

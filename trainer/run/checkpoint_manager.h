@@ -6,11 +6,10 @@
 #include <string>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/metrics/event_file.h"
-#include "trainer/metrics/json_lines.h"
 #include "trainer/run/directory_lock.h"
 #include "trainer/run/divergence_detector.h"
 #include "trainer/run/failure_reporter.h"
+#include "trainer/run/run_records.h"
 #include "trainer/run/run_state.h"
 
 namespace meshloom::trainer {
@@ -24,9 +23,7 @@ class CheckpointManager {
     // What is saved for `state`; `reason` as in contents_of(). May throw what reading the device throws.
     const std::function<CheckpointContents(const RunState& state, const std::string& reason)>& contents;
     DirectoryLock& lock;
-    JsonLines& metrics;
-    JsonLines* rollouts;  // nullptr = there are none
-    EventFile& events;
+    RunRecords& records;
     FailureReporter& failures;
     const std::function<void(const std::string&)>& note;
   };
@@ -36,7 +33,7 @@ class CheckpointManager {
   // To be called after every step. When the run has diverged, notes that and marks the checkpoints of bad
   // parameters as unhealthy; removes checkpoints that need not be kept any more. Throws LockLost.
   void observe(const DivergenceDetector& divergence, const RunState& state);
-  // Saves `state`, after syncing the metrics up to it. Returns whether the newest checkpoint is of this step:
+  // Saves `state`, after syncing the records up to it. Returns whether the newest checkpoint is of this step:
   // an error of the file system is noted once and gives false. Throws LockLost, and what reading the device
   // throws.
   bool save(const RunState& state, const DivergenceDetector& divergence);

@@ -12,6 +12,8 @@ namespace {
 constexpr int kBar = 24;
 constexpr double kSecondsBetweenLines = 2;
 
+bool is_evaluated(const StepRecord& record) { return record.eval_loss || record.eval_reward; }
+
 }  // namespace
 
 std::string duration_text(double seconds) {
@@ -36,7 +38,8 @@ std::string Progress::text(const StepRecord& record) const {
   std::string line = fmt::format("step {:>{}}/{}  loss {:.4f}", record.step, std::to_string(last_).size(),
                                  last_, record.loss);
   if (record.reward) line += fmt::format("  reward {:.4f}", *record.reward);
-  if (record.eval_loss) line += fmt::format("  eval {:.4f}", *record.eval_loss);
+  if (const auto& evaluated = record.eval_loss ? record.eval_loss : record.eval_reward; evaluated)
+    line += fmt::format("  eval {:.4f}", *evaluated);
   line += fmt::format("  {:.0f} tok/s", record.tokens_per_s);
   if (record.mfu > 0) line += fmt::format("  MFU {:.1f} %", 100 * record.mfu);
   line += fmt::format("  {:.3f} s  {:.1f} MiB  ETA {}", record.seconds,
@@ -49,7 +52,7 @@ void Progress::step(const StepRecord& record) {
   smooth_seconds_ = smooth_seconds_ == 0 ? record.seconds : 0.9 * smooth_seconds_ + 0.1 * record.seconds;
   if (!terminal_) {
     const auto now = std::chrono::steady_clock::now();
-    const bool edge = record.step == first_ + 1 || record.step == last_ || record.eval_loss;
+    const bool edge = record.step == first_ + 1 || record.step == last_ || is_evaluated(record);
     if (!edge && std::chrono::duration<double>(now - said_).count() < kSecondsBetweenLines) return;
     said_ = now;
     fmt::print("{}\n", text(record));
@@ -62,7 +65,7 @@ void Progress::step(const StepRecord& record) {
   bar.resize(kBar, ' ');
   fmt::print("\r[{}] {}\033[K", bar, text(record));
   bar_ = true;
-  if (record.eval_loss) finish();  // lines with an evaluation stay on the terminal
+  if (is_evaluated(record)) finish();  // lines with an evaluation stay on the terminal
   std::fflush(stdout);
 }
 

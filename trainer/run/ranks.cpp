@@ -31,12 +31,10 @@ using kernels::collective::Move;
 using Message = std::array<std::int64_t, 2>;
 
 constexpr std::int64_t kBytes = sizeof(Message);
-// Other ranks wait while rank 0 writes files, which may take long.
-constexpr double kForever = 1e9;
-
 void pass(hal::Transport& transport, const std::vector<Move>& moves, Message& message) {
   const std::span<std::byte> bytes = std::as_writable_bytes(std::span(message));
   const std::array<std::span<std::byte>, 2> tensors{bytes, bytes};
+  // Other ranks wait while rank 0 writes files, which may take long.
   exchange(transport, all_ranks(transport), moves, tensors, {kCommandTag, "command", "run"}, kForever);
 }
 

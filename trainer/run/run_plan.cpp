@@ -14,11 +14,16 @@ Plan compose_run(const TrainerConfig& config, ComposeOptions options, const Samp
   };
   std::string recomputes;
   if (config.input->prompts()) {
-    if (const Topology ranks(config.mesh->axes()); ranks.ranks() > 1)
-      throw Error("mesh", "a run that learns from rewards must have one rank", ranks.text());
+    if (const Topology ranks(config.mesh->axes()); ranks.ranks() > ranks.size(AxisName::data))
+      throw Error(
+          "mesh",
+          "a run that learns from rewards must have a mesh of the axis data alone, as each rank writes "
+          "with the whole model",
+          ranks.text());
     if (sample.while_training())
       throw Error("--sample-every",
                   "is not for runs that learn from the model's answers, all of which are in rollouts.jsonl");
+    options.evaluation = false;  // what the model writes is evaluated
     options.decode = decode_options(runner_options(rollout_engine_options(config), config), device);
   } else if (sample.while_training()) {
     recomputes =

@@ -157,8 +157,13 @@ StepResult StepRunner::step(std::int64_t step) {
   return result;
 }
 
-std::optional<double> StepRunner::evaluate() {
+std::optional<EvalResult> StepRunner::evaluate() {
   announced_(-1);
+  if (batches_->can_evaluate()) {
+    const std::optional<Batches::Report> report = batches_->evaluate(interrupted_);
+    if (!report) return std::nullopt;
+    return EvalResult{{}, report->reward, report->lines};
+  }
   const std::int64_t rows = config_.batch / config_.accumulation;
   const std::int64_t windows = std::min(eval_->rows_per_epoch(), config_.eval_batches * config_.batch);
   double sum = 0, tokens = 0;
@@ -179,7 +184,7 @@ std::optional<double> StepRunner::evaluate() {
     sum += entry(metrics, Metric::loss_sum);
     tokens += entry(metrics, Metric::token_count);
   }
-  return sum / std::max(tokens, 1.0);
+  return EvalResult{sum / std::max(tokens, 1.0), {}, {}};
 }
 
 double StepRunner::flops_per_step() const { return session_.plan().update_flops(); }

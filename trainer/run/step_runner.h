@@ -33,6 +33,13 @@ struct StepResult {
   std::vector<std::string> rollouts;
 };
 
+struct EvalResult {
+  std::optional<double> loss;  // nats per token, or the mean loss of preferences
+  std::optional<double>
+      reward;  // in its place, where the model writes answers: the mean of those to held-out prompts
+  std::vector<std::string> rollouts;  // a JSON object for each of these
+};
+
 class StepRunner {
  public:
   // `session` holds a training plan of this config and the values that the first step starts from; both must
@@ -43,15 +50,15 @@ class StepRunner {
   // Runs step `step`, counted from 0, which also determines the batch. Throws DeviceLost when the device's
   // own count of updates has not grown by one (or has changed, where the step was skipped).
   StepResult step(std::int64_t step);
-  // Mean loss per token, or of preferences, over rows that are spread evenly over the evaluation data and are the same every
-  // time. Empty when it was interrupted.
-  std::optional<double> evaluate();
+  // Over rows, or prompts, that are spread evenly over the evaluation data and are the same every time. Empty when it was
+  // interrupted.
+  std::optional<EvalResult> evaluate();
   // `asked` is called between micro-batches, between the batches of an evaluation and while answers are written; true interrupts them.
   void interrupt_when(std::function<bool()> asked) { interrupted_ = std::move(asked); }
   // True from the submission of an update until its results have been read. After an exception in between,
   // nobody knows whether the parameters have changed.
   bool updating() const { return updating_; }
-  bool can_evaluate() const { return eval_ != nullptr; }
+  bool can_evaluate() const { return eval_ || batches_->can_evaluate(); }
   // Called before a step, with its number, and before an evaluation, with -1: other ranks must do the same.
   void announce(std::function<void(std::int64_t step)> announced) { announced_ = std::move(announced); }
   double flops_per_step() const;

@@ -22,9 +22,7 @@
 #include "trainer/execute/gather_texts.h"
 #include "trainer/execute/session.h"
 #include "trainer/io/atomic_file.h"
-#include "trainer/metrics/event_file.h"
-#include "trainer/metrics/json_lines.h"
-#include "trainer/metrics/loss_curve.h"
+#include "trainer/metrics/curve.h"
 #include "trainer/rollout/rollouts.h"
 #include "trainer/rules/product.h"
 #include "trainer/run/available_memory.h"
@@ -34,6 +32,7 @@
 #include "trainer/run/plan_text.h"
 #include "trainer/run/ranks.h"
 #include "trainer/run/recovery.h"
+#include "trainer/run/run_records.h"
 #include "trainer/run/run_state.h"
 #include "trainer/run/save_pieces.h"
 #include "trainer/run/snapshots.h"
@@ -51,11 +50,16 @@ using Note = std::function<void(const std::string&)>;
 // So many times as patient are ranks while rank 0 verifies a checkpoint.
 constexpr double kVerifying = 10;
 
-void write_curve(const std::string& out, const Note& note) {
+// Of the loss; of the reward where the run learns from it.
+void write_curve(const std::string& out, bool of_reward, const Note& note) {
+  const std::string name = of_reward ? "reward" : "loss";
   try {
-    write_file(out + "/loss.svg", loss_curve_svg(read_losses(out + "/metrics.jsonl"), "Loss of " + out));
+    write_file(fmt::format("{}/{}.svg", out, name),
+               curve_svg(read_curve(out + "/metrics.jsonl", name),
+                         fmt::format("{} of {}", of_reward ? "Reward" : "Loss", out),
+                         of_reward ? name : "loss (nats per token)"));
   } catch (const Error& error) {
-    note(fmt::format("the loss curve could not be written: {}", error.what()));
+    note(fmt::format("the curve of the {} could not be written: {}", name, error.what()));
   }
 }
 
@@ -113,6 +117,11 @@ void check_rollouts(const TrainerConfig& config, const TrainOptions& options, co
   if (config.batch % group != 0)
     throw Error("batch", fmt::format("must be a multiple of input.completions_per_prompt, {}", group),
                 std::to_string(config.batch));
+  if (config.mesh->balance && config.mesh->shares.empty())
+    throw Error("mesh.balance",
+                "cannot measure rows that the model has not written yet: mesh.shares says how many each rank "
+                "has",
+                "true");
 }
 
 // Opens the run's data and writes into `config` what opening it showed. Where a setting was decided when the
@@ -278,10 +287,12 @@ void print_end(const TrainOptions& options, const TrainResult& result, const std
     fmt::print("stopped after step {} by {}; {}\ncontinue with: {}\n", result.step, signal,
                result.checkpoint.empty() ? "there was nothing to save" : "saved " + result.checkpoint,
                options.command);
-  else if (!result.stopped && !options.quiet && !options.silent)
-    fmt::print("done at step {}: loss {:.4f}{}; saved {}\n", result.step, result.loss,
-               result.eval_loss ? fmt::format(", evaluation loss {:.4f}", *result.eval_loss) : "",
-               result.checkpoint);
+  if (result.stopped || options.quiet || options.silent) return;
+  const char* const name = result.reward ? "reward" : "loss";
+  const std::optional<double>& evaluated = result.reward ? result.eval_reward : result.eval_loss;
+  fmt::print("done at step {}: {} {:.4f}{}; saved {}\n", result.step, name,
+             result.reward.value_or(result.loss),
+             evaluated ? fmt::format(", evaluation {} {:.4f}", name, *evaluated) : "", result.checkpoint);
 }
 
 std::string made(const std::string& directory) {
@@ -438,7 +449,8 @@ class TrainRun {
 
   std::unique_ptr<Batches> batches(Session& session) {
     if (data_->has_prompts())
-      return std::make_unique<RolloutRows>(config_, *data_, *tokenizer_, session, reward_);
+      return std::make_unique<RolloutRows>(config_, *data_, *tokenizer_, session, &reward_,
+                                           options_.transport);
     return data_->train(config_.batch, static_cast<std::uint64_t>(config_.seed));
   }
 
@@ -469,13 +481,15 @@ class TrainRun {
   // Before the first step.
   void start() {
     first_ = state_.step;
-    result_ = {state_.step, 0, {}, checkpoint_path(options_.out, state_.step), false};
-    metrics_.emplace(options_.out + "/metrics.jsonl", state_.step);
-    if (data_->has_prompts()) rollouts_.emplace(options_.out + "/rollouts.jsonl", state_.step);
-    events_.emplace(options_.out, state_.step);
-    checkpoints_.emplace(CheckpointManager::Parts{options_.out, config_.keep, contents_, lock_, *metrics_,
-                                                  rollouts(), *events_, failures_, note_},
-                         resume_ ? state_.step : -1);
+    result_ = {};
+    result_.step = state_.step;
+    result_.checkpoint = checkpoint_path(options_.out, state_.step);
+    const bool prompts = data_->has_prompts();
+    records_.emplace(options_.out, state_.step,
+                     RunRecords::Kinds{prompts, prompts && on_->steps->can_evaluate()}, failures_);
+    checkpoints_.emplace(
+        CheckpointManager::Parts{options_.out, config_.keep, contents_, lock_, *records_, failures_, note_},
+        resume_ ? state_.step : -1);
     if (!quiet()) {
       progress_.emplace(state_.step, config_.steps);
       progress_->say(title_of(config_, options_, resume_, state_, *data_, *on_->session));
@@ -483,12 +497,9 @@ class TrainRun {
     if (first_ < config_.steps)
       describe_run(options_, config_, recipe_, *tuning_, *on_->session, catalog_, device_->info());
     loop_.emplace(TrainLoop::Parts{config_, stop_, deadline_, snapshots_.get(), recovery_, *checkpoints_,
-                                   *metrics_, rollouts(), *events_, failures_,
-                                   progress_ ? &*progress_ : nullptr, sample_.every, state_, *divergence_,
-                                   result_, note_});
+                                   *records_, progress_ ? &*progress_ : nullptr, sample_.every, state_,
+                                   *divergence_, result_, note_});
   }
-
-  JsonLines* rollouts() { return rollouts_ ? &*rollouts_ : nullptr; }
 
   // Destroys what stands on the device. Returns where the run goes on, in words.
   std::string release() {
@@ -507,14 +518,11 @@ class TrainRun {
   // ended the run, if there is one, and Error where the checkpoint could not be written.
   void end(const std::exception_ptr& ended, bool saved) {
     if (saved) checkpoints_->finish(*divergence_);
-    failures_.report("metrics.jsonl", metrics_->sync());
-    if (rollouts_) failures_.report("rollouts.jsonl", rollouts_->sync());
-    failures_.report("the event file", events_->sync());
-    for (const char* file : {"metrics.jsonl", "rollouts.jsonl", "the event file"})
-      if (failures_.has(file)) note_(fmt::format("{}: what could not be written is lost", file));
+    records_->sync();
+    records_->note_lost(note_);
     if (ended && saved)
       note_(fmt::format("saved {} before the run ended", checkpoint_path(options_.out, state_.step)));
-    if (ended || saved) write_curve(options_.out, note_);
+    if (ended || saved) write_curve(options_.out, data_->has_prompts(), note_);
     if (ended) std::rethrow_exception(ended);
     if (!saved) throw Error("the run", "must end with a checkpoint", checkpoints_->failure());
   }
@@ -526,7 +534,7 @@ class TrainRun {
     if (position.state.step == first_ && resume_) return;
     if (!checkpoints_->save(position.state, position.divergence)) return;  // it was noted why
     note_(fmt::format("saved {} before the run ended", checkpoint_path(options_.out, position.state.step)));
-    write_curve(options_.out, note_);
+    write_curve(options_.out, data_->has_prompts(), note_);
   }
 
   // Ends the process for a run that waits for its device while it is asked to stop.
@@ -541,6 +549,7 @@ class TrainRun {
       const RunPosition& position = *snapshots_->position();
       result.step = position.state.step;
       result.loss = position.loss;
+      result.reward.reset();
       try {
         if (checkpoints_->save(position.state, position.divergence))
           result.checkpoint = checkpoint_path(options_.out, result.step);
@@ -595,8 +604,7 @@ class TrainRun {
   RunState state_;
   TrainResult result_;
   std::optional<DivergenceDetector> divergence_;
-  std::optional<JsonLines> metrics_, rollouts_;  // the second where the model writes answers
-  std::optional<EventFile> events_;
+  std::optional<RunRecords> records_;
   std::optional<CheckpointManager> checkpoints_;
   std::optional<Progress> progress_;
   std::optional<TrainLoop> loop_;  // none until the first step
@@ -642,8 +650,11 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   require_same_moves(transport, plan, catalog, options.patience);
   Session session(device, catalog, std::move(plan), {}, {&transport, options.patience, options.overlap});
   begin(config, own, resume, *data, session, classes, silent);
-  StepRunner steps(config, session, data->train(config.batch, static_cast<std::uint64_t>(config.seed)),
-                   config.eval_batches > 0 ? data->eval() : nullptr);
+  std::unique_ptr<Batches> rows =
+      data->has_prompts()
+          ? std::make_unique<RolloutRows>(config, *data, *tokenizer, session, nullptr, &transport)
+          : data->train(config.batch, static_cast<std::uint64_t>(config.seed));
+  StepRunner steps(config, session, std::move(rows), config.eval_batches > 0 ? data->eval() : nullptr);
   const std::vector<std::string> gathered = gathered_values(session.plan());
   while (true) {
     const RankCommand command = listen(transport);

@@ -35,14 +35,14 @@ constexpr const char* kRunTuning = "tuning.json";
 struct TrainResult {
   std::int64_t step = 0;  // the last step that was done
   double loss = 0;
-  std::optional<double> eval_loss;
+  std::optional<double> eval_loss, reward, eval_reward;  // as in StepRecord
   std::string checkpoint;
   bool stopped = false;  // a signal ended the run
 };
 
 struct TrainOptions {
   std::string
-      out;  // directory of checkpoints, metrics.jsonl, rollouts.jsonl, events, loss.svg, and texts about the run
+      out;  // directory of checkpoints, records (run_records.h), the curve of the loss or reward, and texts about the run
   bool resume = false;       // from the newest whole and healthy checkpoint in `out`
   bool auto_resume = false;  // as `resume` where `out` has a checkpoint; otherwise the run starts at step 0
   // A resumed run may differ in what its bits depend on: hardware, driver, kernels, program.

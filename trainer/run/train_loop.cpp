@@ -18,24 +18,6 @@ constexpr int kMaxSkipped = 50;
 // Copying takes at most this part of the time.
 constexpr double kCopying = 0.05;
 
-std::string add_events(EventFile& events, const StepRecord& record) {
-  std::vector<std::pair<std::string, float>> scalars{
-      {"loss/train", static_cast<float>(record.loss)},
-      {"learning_rate", static_cast<float>(record.learning_rate)},
-      {"gradient_norm", static_cast<float>(record.gradient_norm)},
-      {"speed/tokens_per_s", static_cast<float>(record.tokens_per_s)},
-      {"speed/mfu", static_cast<float>(record.mfu)}};
-  if (record.reward) scalars.push_back({"reward", static_cast<float>(*record.reward)});
-  if (record.packing_efficiency)
-    scalars.push_back({"input/packing_efficiency", static_cast<float>(*record.packing_efficiency)});
-  if (record.loss_scale) scalars.push_back({"loss/scale", static_cast<float>(*record.loss_scale)});
-  if (record.device_losses > 0)
-    scalars.push_back({"device/losses", static_cast<float>(record.device_losses)});
-  for (const auto& [name, value] : record.summaries) scalars.emplace_back(name, static_cast<float>(value));
-  if (record.eval_loss) scalars.push_back({"loss/eval", static_cast<float>(*record.eval_loss)});
-  return events.add(record.step, scalars);
-}
-
 double seconds_since(std::chrono::steady_clock::time_point begin) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
 }
@@ -123,17 +105,19 @@ void TrainLoop::observe_loss(const StepRecord& record) {
   p_.state.health = p_.divergence.state();
   p_.result.step = p_.state.step;
   p_.result.loss = record.loss;
+  p_.result.reward = record.reward;
 }
 
 // Evaluates where that is due, and writes the record of the step. An evaluation that fails ends the run after the step itself
 // was recorded; one that loses the device is repeated with its step.
 void TrainLoop::record(OnDevice& on, StepRecord& record, const StepResult& step) {
   const bool due = p_.config.eval_every > 0 && p_.state.step % p_.config.eval_every == 0;
+  std::optional<EvalResult> evaluated;
   std::exception_ptr failed;
   try {
     if (on.steps->can_evaluate() && (due || is_last()) && !p_.result.stopped) {
       const StopDeadline::Waiting waiting(p_.deadline);
-      record.eval_loss = on.steps->evaluate();
+      evaluated = on.steps->evaluate();
     }
   } catch (const hal::DeviceLost&) {
     throw;
@@ -141,15 +125,17 @@ void TrainLoop::record(OnDevice& on, StepRecord& record, const StepResult& step)
     failed = std::current_exception();
   }
   p_.result.stopped = p_.result.stopped || p_.stop.requested();
+  if (!evaluated) evaluated.emplace();
+  record.eval_loss = evaluated->loss;
+  record.eval_reward = evaluated->reward;
   record.device_losses = p_.recovery.take_count();
-  p_.failures.report("metrics.jsonl", p_.metrics.add(to_json(record)));
-  for (const std::string& line : step.rollouts) p_.failures.report("rollouts.jsonl", p_.rollouts->add(line));
-  p_.failures.report("the event file", add_events(p_.events, record));
+  p_.records.add(record, step.rollouts, evaluated->rollouts);
   recorded_ = record.step;
   losses_[record.step] = record.loss;
   if (failed) std::rethrow_exception(failed);
   if (p_.progress) p_.progress->step(record);
   if (record.eval_loss) p_.result.eval_loss = record.eval_loss;
+  if (record.eval_reward) p_.result.eval_reward = record.eval_reward;
 }
 
 // A step that is repeated gives the same bits, unless the device computed wrongly one of the two times.

@@ -8,13 +8,11 @@
 #include <memory>
 #include <string>
 
-#include "trainer/metrics/event_file.h"
-#include "trainer/metrics/json_lines.h"
 #include "trainer/run/ceiling.h"
 #include "trainer/run/checkpoint_manager.h"
-#include "trainer/run/failure_reporter.h"
 #include "trainer/run/progress.h"
 #include "trainer/run/recovery.h"
+#include "trainer/run/run_records.h"
 #include "trainer/run/snapshots.h"
 #include "trainer/run/step_runner.h"
 #include "trainer/run/stop_deadline.h"
@@ -42,10 +40,7 @@ class TrainLoop {
     Snapshots* snapshots;  // nullptr = none are taken
     Recovery& recovery;
     CheckpointManager& checkpoints;
-    JsonLines& metrics;
-    JsonLines* rollouts;  // nullptr = there are none
-    EventFile& events;
-    FailureReporter& failures;
+    RunRecords& records;
     Progress* progress;   // nullptr = nothing is shown
     double sample_every;  // seconds
     RunState& state;

@@ -69,8 +69,8 @@ Input.chat_template: JsonlFiles JsonlPrompts
 Input.chat_time: JsonlFiles JsonlPrompts
 Input.completion: JsonlFiles JsonlPairs
 Input.end_of_text: JsonlFiles JsonlPairs
-Input.eval_files: JsonlFiles JsonlPairs TextFiles
-Input.eval_fraction: JsonlFiles JsonlPairs TextFiles
+Input.eval_files: JsonlFiles JsonlPairs JsonlPrompts TextFiles
+Input.eval_fraction: JsonlFiles JsonlPairs JsonlPrompts TextFiles
 Input.files: JsonlFiles JsonlPairs JsonlPrompts TextFiles
 Input.pack: JsonlFiles JsonlPairs
 Input.prompt: JsonlFiles JsonlPairs JsonlPrompts

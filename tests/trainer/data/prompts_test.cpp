@@ -19,6 +19,7 @@ std::unique_ptr<Dataset> prompts(const std::string& lines, const std::string& to
   JsonlPromptsConfig config;
   config.max_completion_tokens = 4;
   config.too_long = too_long;
+  config.eval_fraction = 0;
   return open(config, scratch.file("p.jsonl", lines), 12);
 }
 
@@ -41,6 +42,7 @@ TEST(Prompts, AreTextsOrMessages) {
 TEST(Prompts, OfMessagesEndWhereTheAnswerBegins) {
   const tests::Scratch scratch;
   JsonlPromptsConfig config;
+  config.eval_fraction = 0;
   const auto data = open(config,
                          scratch.file("p.jsonl", R"({"prompt": [{"role": "user", "content": "U"}]})"
                                                  "\n"),
@@ -63,6 +65,39 @@ TEST(Prompts, WithoutRoomAreLeftOutCutOrRefused) {
   EXPECT_THAT(refused_line(R"({"prompt": "123456789"})"), HasSubstr("must hold at least one example"));
 }
 
+// They are behind those that are trained on, from the same file or from one of their own.
+TEST(Prompts, AreHeldOut) {
+  const tests::Scratch scratch;
+  const auto file = [&](const std::string& name, const std::string& texts) {
+    std::string lines;
+    for (const char text : texts) lines += std::string("{\"prompt\": \"") + text + "\"}\n";
+    return scratch.file(name, lines);
+  };
+  const auto text = [](const Dataset& data, std::int64_t index) {
+    return text_of(data.example(index).tokens);
+  };
+  JsonlPromptsConfig config;
+  config.eval_fraction = 0.4;
+  const std::string five = file("five.jsonl", "abcde");
+  const auto parts = open(config, five, 12);
+  EXPECT_EQ(parts->examples(), 3);
+  EXPECT_EQ(parts->eval_prompts(), 2);
+  EXPECT_EQ(text(*parts, 2) + text(*parts, 3) + text(*parts, 4), "cde");
+  EXPECT_EQ(parts->line(4), "{\"prompt\": \"e\"}");
+  EXPECT_EQ(text_of(parts->prompt(8).tokens), "d");
+  EXPECT_EQ(parts->train_tokens(), 3);
+  EXPECT_EQ(parts->eval_tokens(), 2);
+  config.eval_files = {file("two.jsonl", "xy")};
+  const auto files = open(config, five, 12);
+  EXPECT_EQ(files->examples(), 5);
+  EXPECT_EQ(files->eval_prompts(), 2);
+  EXPECT_EQ(text(*files, 4) + text(*files, 5) + text(*files, 6), "exy");
+  EXPECT_NE(files->fingerprint(), parts->fingerprint());
+  config.eval_files.clear();
+  EXPECT_THAT(message_of([&] { open(config, file("one.jsonl", "a"), 12); }),
+              HasSubstr("must hold at least two examples, one of them to hold out; input.eval_fraction=0"));
+}
+
 TEST(Prompts, SayWhatIsWrong) {
   EXPECT_THAT(refused_line(R"({"question": "a"})"), HasSubstr("line 1: a line must have a member 'prompt'"));
   EXPECT_THAT(refused_line(R"({"prompt": 7})"), HasSubstr("must be a text or a list of messages; found '7'"));
@@ -79,8 +114,8 @@ TEST(Prompts, FieldsAreChecked) {
   EXPECT_THAT(message_of([&] { config.check(); }),
               HasSubstr("input.completions_per_prompt: must be at least 2"));
   config = {};
-  config.eval_files = {"a"};
-  EXPECT_THAT(message_of([&] { config.check(); }), HasSubstr("input.eval_files: must be empty"));
+  config.eval_temperature = -1;
+  EXPECT_THAT(message_of([&] { config.check(); }), HasSubstr("input.eval_temperature: must be at least 0"));
   config = {};
   EXPECT_EQ(config.completion_tokens(64), 32);
   config.max_completion_tokens = 64;

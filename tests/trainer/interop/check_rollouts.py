@@ -48,6 +48,7 @@ CASES = [
     ("conversations, truncated answers masked", True, {"input.mask_truncated": "true"},
      {"mask_truncated_completions": True}),
     ("texts, in two parts, three answers at once", False, {"accumulation": 2, "input.max_sequences": 3}, {}),
+    ("texts, two ranks", False, {"mesh.data": 2}, {}),
 ]
 
 
@@ -77,7 +78,7 @@ def make_prompts(conversations):
 
 def ours(meshloom, imported, prompts, program, out, more):
     settings = {"model.loss": "GRPOLoss{}", "sequence": SEQUENCE, "batch": BATCH, "dtype": "f32", "eval_every": 0,
-                "input.shuffle": "false", "input.completions_per_prompt": GROUP,
+                "input.shuffle": "false", "input.eval_fraction": 0, "input.completions_per_prompt": GROUP,
                 "input.max_completion_tokens": COMPLETION,
                 "learner": f"AdamW{{beta1={BETAS[0]} beta2={BETAS[1]} eps={EPS} weight_decay={DECAY} clip_norm=0 "
                            f"peak_learning_rate={RATE} schedule=ConstantSchedule{{}}}}", **more}

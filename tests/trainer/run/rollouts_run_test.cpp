@@ -40,10 +40,12 @@ class RolloutsRun : public testing::Test {
     ASSERT_EQ(outcome.code, 0) << arguments << "\n" << outcome.err;
   }
   Outcome train(const std::string& out, const std::string& more, const std::string& reward = kLetters) const {
-    return meshloom("train --quiet --device cpu --lr 3e-3 --batch 8 --init " + at("base") + " --data " +
-                    at("prompts.jsonl") + " --out " + at(out) +
-                    " --set sequence=24 --set model.loss=GRPOLoss{} --set input.completions_per_prompt=4 " +
-                    (reward.empty() ? "" : "--reward '" + reward + "' ") + more);
+    return meshloom(
+        "train --quiet --device cpu --lr 3e-3 --batch 8 --init " + at("base") + " --data " +
+        at("prompts.jsonl") + " --out " + at(out) +
+        " --set sequence=24 --set model.loss=GRPOLoss{} --set input.completions_per_prompt=4 --set "
+        "input.eval_fraction=0 " +
+        (reward.empty() ? "" : "--reward '" + reward + "' ") + more);
   }
   std::vector<json> lines(const std::string& file) const {
     std::vector<json> all;
@@ -124,6 +126,64 @@ TEST_F(RolloutsRun, MicroBatchesGiveTheSameGradient) {
   EXPECT_NEAR(a["loss"].get<double>(), b["loss"].get<double>(), 1e-6);
 }
 
+TEST_F(RolloutsRun, EvaluatesHeldOutPrompts) {
+  const std::string held = " --set input.eval_fraction=0.34 --set eval_every=2";
+  const Outcome whole = train("whole", "--steps 4" + held), half = train("halves", "--steps 2" + held),
+                rest = train("halves", "--steps 4 --resume" + held);
+  for (const Outcome* outcome : {&whole, &half, &rest}) ASSERT_EQ(outcome->code, 0) << outcome->err;
+  const std::vector<json> rows = lines("whole/metrics.jsonl"), answers = lines("whole/eval_rollouts.jsonl");
+  ASSERT_EQ(answers.size(), 2u * 2);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i]["step"], i < 2 ? 2 : 4);
+    EXPECT_EQ(answers[i]["example"]["number"], 4 + i % 2);
+    const auto& ids = answers[i]["completion_ids"];
+    EXPECT_EQ(answers[i]["reward"], std::count(ids.begin(), ids.end(), 101));
+    EXPECT_FALSE(answers[i].contains("advantage"));
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    EXPECT_FALSE(rows[i].contains("eval_loss"));
+    ASSERT_EQ(rows[i].contains("eval_reward"), i % 2 == 1);
+    if (i % 2 == 1)
+      EXPECT_NEAR(rows[i]["eval_reward"].get<double>(),
+                  (answers[i - 1]["reward"].get<double>() + answers[i]["reward"].get<double>()) / 2, 1e-9);
+  }
+  for (const json& answer : lines("whole/rollouts.jsonl")) EXPECT_LT(answer["example"]["number"], 4);
+  for (const char* file : {"rollouts.jsonl", "eval_rollouts.jsonl", "step-00000004/model.safetensors"})
+    EXPECT_EQ(read_text(at("whole/") + file), read_text(at("halves/") + file)) << file;
+  EXPECT_THAT(read_text(at("whole/reward.svg")), AllOf(HasSubstr("Reward of "), HasSubstr("<circle")));
+}
+
+// An evaluation draws nothing that a step would have drawn.
+TEST_F(RolloutsRun, EvaluationChangesNoStep) {
+  const std::string files = "--steps 3 --eval-data " + at("prompts.jsonl");
+  const Outcome none = train("none", files + " --set eval_batches=0"),
+                drawn = train("drawn", files + " --set eval_every=1 --set input.eval_temperature=1");
+  ASSERT_EQ(none.code, 0) << none.err;
+  ASSERT_EQ(drawn.code, 0) << drawn.err;
+  for (const char* file : {"rollouts.jsonl", "step-00000003/model.safetensors"})
+    EXPECT_EQ(read_text(at("none/") + file), read_text(at("drawn/") + file)) << file;
+  EXPECT_EQ(lines("drawn/eval_rollouts.jsonl").size(), 3u * 6);
+}
+
+// Each rank writes a part of the answers, and learns from a part of the rows.
+TEST_F(RolloutsRun, RanksWriteAndLearnTogether) {
+  const std::string steps =
+      "--steps 3 --set eval_every=1 --eval-data " + at("prompts.jsonl") + " --mesh data=";
+  const Outcome one = train("one", steps + "1"), two = train("two", steps + "2"),
+                four = train("four", steps + "4 --set input.eval_temperature=0.5");
+  for (const Outcome* outcome : {&one, &two, &four}) ASSERT_EQ(outcome->code, 0) << outcome->err;
+  for (const char* file : {"rollouts.jsonl", "eval_rollouts.jsonl"})
+    EXPECT_EQ(read_text(at("one/") + file), read_text(at("two/") + file)) << file;
+  EXPECT_EQ(read_text(at("one/rollouts.jsonl")), read_text(at("four/rollouts.jsonl")));
+  for (const char* run : {"two/metrics.jsonl", "four/metrics.jsonl"})
+    for (std::size_t i = 0; i < 3; ++i) {
+      const json got = lines(run).at(i), want = lines("one/metrics.jsonl").at(i);
+      EXPECT_NEAR(got["loss"].get<double>(), want["loss"].get<double>(), 1e-6);
+      EXPECT_NEAR(got["gradient_norm"].get<double>(), want["gradient_norm"].get<double>(), 1e-5);
+      EXPECT_EQ(got["reward"], want["reward"]);
+    }
+}
+
 // Answers wait for the one that computes the pages of their prompt first: that changes none of them.
 TEST_F(RolloutsRun, LongPromptsAreComputedOnce) {
   std::string prompts;
@@ -175,15 +235,18 @@ TEST_F(RolloutsRun, LargeRewardsAreNoDivergence) {
 }
 
 TEST_F(RolloutsRun, AFailingProgramEndsTheRunBehindItsLastWholeStep) {
-  const Outcome failed =
-      train("failed", "--steps 9",
-            "n=0; while read -r line; do n=$((n + 1)); [ $n -gt 20 ] && exit 3; echo $n; done");
-  EXPECT_EQ(failed.code, 1);
-  EXPECT_THAT(failed.err, AllOf(HasSubstr("it ended with the exit code 3"), HasSubstr("saved ")));
-  EXPECT_EQ(lines("failed/metrics.jsonl").size(), 2u);
-  const Outcome rest = train("failed", "--steps 3 --resume");
-  ASSERT_EQ(rest.code, 0) << rest.err;
-  EXPECT_EQ(lines("failed/rollouts.jsonl").size(), 3u * 8);
+  for (const std::string out : {"failed", "failed-ranks"}) {
+    const std::string mesh = out == "failed" ? "" : " --mesh data=2";
+    const Outcome failed =
+        train(out, "--steps 9" + mesh,
+              "n=0; while read -r line; do n=$((n + 1)); [ $n -gt 20 ] && exit 3; echo $n; done");
+    EXPECT_EQ(failed.code, 1);
+    EXPECT_THAT(failed.err, AllOf(HasSubstr("it ended with the exit code 3"), HasSubstr("saved ")));
+    EXPECT_EQ(lines(out + "/metrics.jsonl").size(), 2u);
+    const Outcome rest = train(out, "--steps 3 --resume" + mesh);
+    ASSERT_EQ(rest.code, 0) << rest.err;
+    EXPECT_EQ(lines(out + "/rollouts.jsonl").size(), 3u * 8);
+  }
 }
 
 TEST_F(RolloutsRun, RefusesWhatItCannotDo) {
@@ -195,9 +258,9 @@ TEST_F(RolloutsRun, RefusesWhatItCannotDo) {
     EXPECT_EQ(outcome.errors().size(), 1u) << outcome.err;
   };
   refused("--set input.completions_per_prompt=3", "must be a multiple of input.completions_per_prompt, 3");
-  refused("--mesh data=2", "must have one rank");
+  refused("--mesh fsdp=2", "must have a mesh of the axis data alone");
+  refused("--mesh data=2 --set mesh.balance=true", "mesh.balance: cannot measure rows");
   refused("--sample-every 1", "--sample-every: is not for runs");
-  refused("--eval-data " + at("prompts.jsonl"), "input.eval_files: must be empty");
   refused("--set input.max_completion_tokens=24", "must be below the sequence, 24");
   refused("--set input.prompt=question", "must have a member 'question'");
   refused("--set model.loss=CrossEntropy{}", "--set model.loss=GRPOLoss{}");

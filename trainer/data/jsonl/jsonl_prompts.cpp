@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <atomic>
 #include <mutex>
+#include <tuple>
 #include <utility>
 #include <vector>
 
@@ -104,53 +105,72 @@ class UnwrittenRows : public Batches {
 class PromptData : public Dataset {
  public:
   PromptData(std::shared_ptr<const PromptFormat> format, const JsonlPromptsConfig& config,
-             std::int64_t vocabulary, const FoundFiles& files)
-      : format_(std::move(format)),
-        completions_(config.completions_per_prompt),
-        prompts_(format_, config.too_long, vocabulary, files.files),
-        notes_(files.notes) {
-    for (const auto& [count, what] :
-         {std::pair(prompts_.cut(), "were cut"), std::pair(prompts_.skipped(), "were left out")})
-      if (count > 0)
+             std::int64_t vocabulary)
+      : format_(std::move(format)), completions_(config.completions_per_prompt) {
+    const auto read = [&](const std::vector<std::string>& names) {
+      const FoundFiles found = find_files(names);
+      check_files(found.files);
+      notes_.insert(notes_.end(), found.notes.begin(), found.notes.end());
+      return std::make_unique<JsonlExamples>(format_, config.too_long, vocabulary, found.files);
+    };
+    all_ = read(config.files);
+    if (!config.eval_files.empty()) held_ = read(config.eval_files);
+    std::tie(train_, eval_) = split(*all_, held_.get(), config.eval_fraction);
+    for (const auto& [number, what] :
+         {std::pair(all_->cut() + (held_ ? held_->cut() : 0), "were cut"),
+          std::pair(all_->skipped() + (held_ ? held_->skipped() : 0), "were left out")})
+      if (number > 0)
         notes_.push_back(
-            fmt::format("{} of the prompts had more than {} and {}", count, format_->limit(), what));
+            fmt::format("{} of the prompts had more than {} and {}", number, format_->limit(), what));
     for (std::string& note : format_->notes()) notes_.push_back(std::move(note));
   }
 
-  std::int64_t train_tokens() const override { return all().tokens(); }
-  std::int64_t eval_tokens() const override { return 0; }
-  std::uint64_t fingerprint() const override { return all().fingerprint(); }
+  std::int64_t train_tokens() const override { return train_.tokens(); }
+  std::int64_t eval_tokens() const override { return eval_.tokens(); }
+  std::uint64_t fingerprint() const override { return train_.fingerprint(); }
   std::unique_ptr<Batches> train(std::int64_t, std::uint64_t) const override {
-    return std::make_unique<UnwrittenRows>(prompts_.size() * completions_);
+    return std::make_unique<UnwrittenRows>(train_.size() * completions_);
   }
   std::unique_ptr<Batches> eval() const override { return nullptr; }
+  // The first held-out prompt.
   Prompt prompt(std::int64_t max_tokens) const override {
-    std::vector<std::int32_t> tokens = prompts_.read(0).tokens;
+    std::vector<std::int32_t> tokens = example(eval_.size() > 0 ? train_.size() : 0).tokens;
     if (const auto size = static_cast<std::int64_t>(tokens.size()); size > max_tokens)
       tokens.erase(tokens.begin(), tokens.begin() + (size - max_tokens));
     return {std::move(tokens)};
   }
   TargetFormat target_format() const override { return format_->target_format(); }
   bool has_prompts() const override { return true; }
-  std::int64_t examples() const override { return prompts_.size(); }
-  Example example(std::int64_t index) const override { return prompts_.read(index); }
-  std::string line(std::int64_t index) const override { return prompts_.line(index); }
+  std::int64_t examples() const override { return train_.size(); }
+  std::int64_t eval_prompts() const override { return eval_.size(); }
+  Example example(std::int64_t index) const override {
+    const auto [prompts, at] = place_of(index);
+    return prompts->read(at);
+  }
+  std::string line(std::int64_t index) const override {
+    const auto [prompts, at] = place_of(index);
+    return prompts->line(at);
+  }
   std::vector<std::string> notes() const override { return notes_; }
 
  private:
-  ExampleRange all() const { return {&prompts_, 0, prompts_.size()}; }
+  // Where a prompt is read.
+  std::pair<const JsonlExamples*, std::int64_t> place_of(std::int64_t index) const {
+    if (!held_ || index < train_.size()) return {all_.get(), index};
+    return {held_.get(), index - train_.size()};
+  }
 
   std::shared_ptr<const PromptFormat> format_;
   std::int64_t completions_;
-  JsonlExamples prompts_;
+  std::unique_ptr<JsonlExamples> all_, held_;  // the second where there are files to evaluate on
+  ExampleRange train_, eval_;
   std::vector<std::string> notes_;
 };
 
 }  // namespace
 
 void JsonlPromptsConfig::fields(layers::FieldVisitor& v) {
-  add_files(v);
-  add_shuffle(v);
+  InputConfig::fields(v);
   v("prompt", prompt,
     {"The name of the member with the prompt, a text or a list of messages.",
      layers::means("member that is the prompt")});
@@ -164,6 +184,9 @@ void JsonlPromptsConfig::fields(layers::FieldVisitor& v) {
     {"Whether advantages are divided by the standard deviation of the prompt's rewards."});
   v("mask_truncated", mask_truncated, {"Whether answers that did not come to an end are not trained on."});
   v("max_sequences", max_sequences, {"The answers that are written at once, at most.", layers::at_least(1)});
+  v("eval_temperature", eval_temperature,
+    {"The temperature at which held-out prompts are answered; 0: the most probable token is taken.",
+     layers::at_least(0)});
   v("too_long", too_long,
     {"What happens to a prompt that leaves no room for an answer: its front is cut, it is left out, or it is "
      "an "
@@ -175,9 +198,6 @@ void JsonlPromptsConfig::check() const {
   InputConfig::check();
   check_too_long(too_long);
   if (prompt.empty()) throw Error("input.prompt", "must name a member", "''");
-  if (!eval_files.empty())
-    throw Error("input.eval_files", "must be empty: runs that learn from rewards are not evaluated",
-                shown(eval_files.front()));
   const auto require = [](const char* field, std::int64_t value, std::int64_t least) {
     if (value < least)
       throw Error(fmt::format("input.{}", field), fmt::format("must be at least {}", least),
@@ -186,6 +206,8 @@ void JsonlPromptsConfig::check() const {
   require("completions_per_prompt", completions_per_prompt, 2);
   require("max_completion_tokens", max_completion_tokens, 0);
   require("max_sequences", max_sequences, 1);
+  if (!(eval_temperature >= 0))
+    throw Error("input.eval_temperature", "must be at least 0", fmt::format("{}", eval_temperature));
 }
 
 std::int64_t JsonlPromptsConfig::completion_tokens(std::int64_t sequence) const {
@@ -197,12 +219,10 @@ std::int64_t JsonlPromptsConfig::completion_tokens(std::int64_t sequence) const 
 
 std::unique_ptr<Dataset> JsonlPromptsConfig::open(const Tokenizer& tokenizer, std::int64_t vocabulary,
                                                   std::int64_t sequence) const {
-  const FoundFiles found = find_files(files);
-  check_files(found.files);
   check_vocabulary(tokenizer, vocabulary);
   return std::make_unique<PromptData>(
       std::make_shared<PromptFormat>(*this, tokenizer, sequence - completion_tokens(sequence)), *this,
-      vocabulary, found);
+      vocabulary);
 }
 
 }  // namespace meshloom::trainer

@@ -1,4 +1,4 @@
-#include "trainer/metrics/loss_curve.h"
+#include "trainer/metrics/curve.h"
 
 #include <fmt/format.h>
 
@@ -76,37 +76,38 @@ std::string ticks(const Axis& axis, bool horizontal) {
 
 }  // namespace
 
-std::vector<LossPoint> read_losses(const std::string& path) {
+std::vector<CurvePoint> read_curve(const std::string& path, const std::string& name) {
   std::ifstream file(path);
   if (!file) throw hal::Error(path, "the metrics file must be readable");
-  std::vector<LossPoint> points;
+  std::vector<CurvePoint> points;
   std::string line;
   for (int number = 1; std::getline(file, line); ++number) {
     const auto json = nlohmann::json::parse(line, nullptr, false);
     const std::string where = path + ":" + std::to_string(number);
     if (!json.is_object() || !json.contains("step") || !json["step"].is_number_integer())
       throw hal::Error(where, "every line must be an object with a step", line.substr(0, 80));
-    LossPoint point;
-    point.step = json["step"].get<std::int64_t>();
-    point.loss =
-        json.contains("loss") && json["loss"].is_number() ? json["loss"].get<double>() : std::nan("");
-    if (json.contains("eval_loss") && json["eval_loss"].is_number())
-      point.eval_loss = json["eval_loss"].get<double>();
-    points.push_back(point);
+    const auto number_of = [&](const std::string& key) -> std::optional<double> {
+      if (const auto found = json.find(key); found != json.end() && found->is_number())
+        return found->get<double>();
+      return std::nullopt;
+    };
+    points.push_back({json["step"].get<std::int64_t>(), number_of(name).value_or(std::nan("")),
+                      number_of("eval_" + name)});
   }
   return points;
 }
 
-std::string loss_curve_svg(const std::vector<LossPoint>& points, const std::string& title) {
+std::string curve_svg(const std::vector<CurvePoint>& points, const std::string& title,
+                      const std::string& label) {
   double lowest = INFINITY, highest = -INFINITY, last = 1;
-  const auto stretch = [&](double loss) {
-    if (!std::isfinite(loss)) return;
-    lowest = std::min(lowest, loss);
-    highest = std::max(highest, loss);
+  const auto stretch = [&](double value) {
+    if (!std::isfinite(value)) return;
+    lowest = std::min(lowest, value);
+    highest = std::max(highest, value);
   };
-  for (const LossPoint& point : points) {
-    stretch(point.loss);
-    if (point.eval_loss) stretch(*point.eval_loss);
+  for (const CurvePoint& point : points) {
+    stretch(point.value);
+    if (point.evaluated) stretch(*point.evaluated);
     last = std::max(last, static_cast<double>(point.step));
   }
   if (!(lowest <= highest)) lowest = 0, highest = 1;
@@ -120,15 +121,15 @@ std::string loss_curve_svg(const std::vector<LossPoint>& points, const std::stri
   svg += ticks(x, true) + ticks(y, false);
   svg += text_at(kWidth / 2, 24, title, "text-anchor=\"middle\" font-size=\"16\"");
   svg += text_at(kWidth / 2, kHeight - 18, "step", "text-anchor=\"middle\"");
-  svg += text_at(18, kHeight / 2, "loss (nats per token)",
+  svg += text_at(18, kHeight / 2, label,
                  fmt::format("text-anchor=\"middle\" transform=\"rotate(-90 18 {})\"", kHeight / 2));
   std::string line, dots;
-  for (const LossPoint& point : points) {
+  for (const CurvePoint& point : points) {
     const double at = x.at(static_cast<double>(point.step));
-    if (std::isfinite(point.loss)) line += fmt::format("{:.1f},{:.1f} ", at, y.at(point.loss));
-    if (point.eval_loss && std::isfinite(*point.eval_loss))
+    if (std::isfinite(point.value)) line += fmt::format("{:.1f},{:.1f} ", at, y.at(point.value));
+    if (point.evaluated && std::isfinite(*point.evaluated))
       dots += fmt::format("<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"/>\n", at,
-                          y.at(*point.eval_loss), kEvalColour);
+                          y.at(*point.evaluated), kEvalColour);
   }
   svg += fmt::format("<polyline fill=\"none\" stroke=\"{}\" stroke-width=\"1.5\" points=\"{}\"/>\n",
                      kTrainColour, line);

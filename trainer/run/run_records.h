@@ -1,0 +1,47 @@
+// The files of lines and events in a run's directory, which grow with every step. Rows that cannot be written wait in memory and are
+// tried again; that is reported.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "trainer/metrics/event_file.h"
+#include "trainer/metrics/json_lines.h"
+#include "trainer/run/failure_reporter.h"
+
+namespace meshloom::trainer {
+
+class RunRecords {
+ public:
+  // Which files there are besides metrics.jsonl and the event file.
+  struct Kinds {
+    bool rollouts = false;       // rollouts.jsonl: the answers that a step learns from
+    bool eval_rollouts = false;  // eval_rollouts.jsonl: those to held-out prompts
+  };
+  // Keeps what the files have of steps up to `resumed`. Throws Error.
+  RunRecords(const std::string& directory, std::int64_t resumed, Kinds kinds, FailureReporter& failures);
+
+  // Of a step that was not added yet; JSON objects of its rollouts.
+  void add(const StepRecord& record, const std::vector<std::string>& rollouts,
+           const std::vector<std::string>& eval_rollouts);
+  // Until all of it is on the disk.
+  void sync();
+  // Says of each file that could not be written to its end that what is missing is lost.
+  void note_lost(const std::function<void(const std::string&)>& note) const;
+
+ private:
+  struct Lines {
+    std::string name;
+    JsonLines file;
+  };
+  void add_lines(std::optional<Lines>& lines, const std::vector<std::string>& added);
+
+  FailureReporter& failures_;
+  std::optional<Lines> metrics_, rollouts_, eval_rollouts_;
+  EventFile events_;
+};
+
+}  // namespace meshloom::trainer
