@@ -90,6 +90,14 @@ class LostDevice : public testing::Test {
             tests::read_text(checkpoint + "optimizer.safetensors"),
             reward_.empty() ? "" : tests::read_text(scratch_.path(run) + "/rollouts.jsonl")};
   }
+  // Those of a run that learns from rewards.
+  Edits answers(const std::string& more) {
+    reward_ = "while read -r line; do echo ${#line}; done";
+    const std::string prompts = scratch_.file("prompts.jsonl", "{\"prompt\": \"ab\"}\n{\"prompt\": \"c\"}\n");
+    return {{"model.loss", "GRPOLoss{}"},
+            {"input", "JsonlPrompts{files=[\"" + prompts +
+                          "\"] completions_per_prompt=2 max_completion_tokens=3 " + more + "}"}};
+  }
   void clear(const std::string& run) const { std::filesystem::remove_all(scratch_.path(run)); }
   // The lines of metrics.jsonl that say that the device was lost.
   int lines_with_losses(const std::string& run) const {
@@ -154,13 +162,11 @@ TEST_F(LostDevice, GoesOnFromTheNewestCheckpoint) {
 }
 
 // Lost while answers are written, while they are learned from, and in between.
-TEST_F(LostDevice, WritesTheSameAnswersAgain) {
-  reward_ = "while read -r line; do echo ${#line}; done";
-  const std::string prompts = scratch_.file("prompts.jsonl", "{\"prompt\": \"ab\"}\n{\"prompt\": \"c\"}\n");
-  at_every_call({{"model.loss", "GRPOLoss{}"},
-                 {"input", "JsonlPrompts{files=[\"" + prompts +
-                               "\"] completions_per_prompt=2 max_completion_tokens=3}"}},
-                tests::all_faults() ? 1 : 7);
+TEST_F(LostDevice, WritesTheSameAnswersAgain) { at_every_call(answers(""), tests::all_faults() ? 1 : 7); }
+
+// Steps go on with what was written in front of an earlier one.
+TEST_F(LostDevice, KeepsTheAnswersOfAnEarlierStep) {
+  at_every_call(answers("steps_per_generation=3"), tests::all_faults() ? 1 : 7);
 }
 
 // Each loss comes after a step that is new.

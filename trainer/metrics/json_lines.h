@@ -30,6 +30,9 @@ struct StepRecord {
   std::vector<std::pair<std::string, double>> summaries;  // the model's summaries, by path
 };
 
+// The file of the answers that a run learns from (trainer/rollout/rollout_lines.h).
+constexpr const char* kRolloutLines = "rollouts.jsonl";
+
 // A line of metrics.jsonl without its end. Losses have 17 significant digits; a number that is not finite becomes null.
 std::string to_json(const StepRecord& record);
 

@@ -61,8 +61,8 @@ class CompletionWriter::Active : public RequestEvents {
 EngineOptions rollout_engine_options(const TrainerConfig& config) {
   const JsonlPromptsConfig& input = *config.input->prompts();
   return {.max_length = config.sequence,
-          .max_sequences = std::min(input.max_sequences, config.batch),
-          .max_waiting = config.batch * std::max<std::int64_t>(config.eval_batches, 1)};
+          .max_sequences = std::min(input.max_sequences, config.batch * input.steps_per_generation),
+          .max_waiting = config.batch * std::max(config.eval_batches, input.steps_per_generation)};
 }
 
 CompletionWriter::CompletionWriter(const TrainerConfig& config, const Dataset& data,

@@ -23,6 +23,7 @@ constexpr std::array kFieldRules{
     FieldRule{"input.tokenizer.chat_template", true, FieldResume::free},
     FieldRule{"input.tokenizer.eos_token_ids", false, FieldResume::free},
     FieldRule{"input.chat_template", true, FieldResume::free},
+    FieldRule{"input.eval_temperature", false, FieldResume::free},
     FieldRule{"input.chat_time", false, FieldResume::free},
     FieldRule{"device", true, FieldResume::free},
     FieldRule{"memory", true, FieldResume::free},

@@ -41,7 +41,7 @@ RunRecords::RunRecords(const std::string& directory, std::int64_t resumed, Kinds
     lines.emplace(Lines{name, JsonLines(directory + "/" + name, resumed)});
   };
   open(metrics_, "metrics.jsonl");
-  if (kinds.rollouts) open(rollouts_, "rollouts.jsonl");
+  if (kinds.rollouts) open(rollouts_, kRolloutLines);
   if (kinds.eval_rollouts) open(eval_rollouts_, "eval_rollouts.jsonl");
 }
 

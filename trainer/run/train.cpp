@@ -59,7 +59,7 @@ void write_curve(const std::string& out, bool of_reward, const Note& note) {
                          fmt::format("{} of {}", of_reward ? "Reward" : "Loss", out),
                          of_reward ? name : "loss (nats per token)"));
   } catch (const Error& error) {
-    note(fmt::format("the curve of the {} could not be written: {}", name, error.what()));
+    note(fmt::format("the curve could not be written: {}", error.what()));
   }
 }
 
@@ -450,7 +450,7 @@ class TrainRun {
   std::unique_ptr<Batches> batches(Session& session) {
     if (data_->has_prompts())
       return std::make_unique<RolloutRows>(config_, *data_, *tokenizer_, session, &reward_,
-                                           options_.transport);
+                                           options_.transport, options_.out + "/" + kRolloutLines);
     return data_->train(config_.batch, static_cast<std::uint64_t>(config_.seed));
   }
 
@@ -651,9 +651,9 @@ void follow(const TrainerConfig& asked, const TrainOptions& options, hal::Device
   Session session(device, catalog, std::move(plan), {}, {&transport, options.patience, options.overlap});
   begin(config, own, resume, *data, session, classes, silent);
   std::unique_ptr<Batches> rows =
-      data->has_prompts()
-          ? std::make_unique<RolloutRows>(config, *data, *tokenizer, session, nullptr, &transport)
-          : data->train(config.batch, static_cast<std::uint64_t>(config.seed));
+      data->has_prompts() ? std::make_unique<RolloutRows>(config, *data, *tokenizer, session, nullptr,
+                                                          &transport, options.out + "/" + kRolloutLines)
+                          : data->train(config.batch, static_cast<std::uint64_t>(config.seed));
   StepRunner steps(config, session, std::move(rows), config.eval_batches > 0 ? data->eval() : nullptr);
   const std::vector<std::string> gathered = gathered_values(session.plan());
   while (true) {

@@ -6,9 +6,8 @@
 transformers makes a tiny Llama with a tokenizer and a chat template, which is imported. Meshloom trains it in f32: the
 model answers prompts and a program rewards the answers. TRL starts from the same model and is given these answers in place
 of those that it would write. It makes the prompts' tokens, rewards what it has decoded, and computes advantages,
-log-probabilities and losses. The rewards, advantages, losses and gradient norms of every step, and the trained models'
-logits, are compared. (The answers are those of the step's own parameters, so that all ratios are 1: clipping is not
-compared.)
+log-probabilities and losses. The rewards, advantages, losses, parts that are clipped and gradient norms of every step, and
+the trained models' logits, are compared.
 """
 import json
 import pathlib
@@ -49,7 +48,16 @@ CASES = [
      {"mask_truncated_completions": True}),
     ("texts, in two parts, three answers at once", False, {"accumulation": 2, "input.max_sequences": 3}, {}),
     ("texts, two ranks", False, {"mesh.data": 2}, {}),
+    ("texts, learned from twice", False, {"input.num_iterations": 2}, {}),
+    ("conversations, answers of two steps at once, learned from twice, clipped early", True,
+     {"input.num_iterations": 2, "input.steps_per_generation": 2, "model.loss.clip_low": 0.02, "model.loss.clip_high": 0.05},
+     {"epsilon": 0.02, "epsilon_high": 0.05}),
 ]
+
+
+def parts_of(settings):
+    """How many steps have answers that are written together, and how often each of these steps is done."""
+    return settings.get("input.steps_per_generation", 1), settings.get("input.num_iterations", 1)
 
 
 def make_model_that_ends(folder):
@@ -89,10 +97,18 @@ def ours(meshloom, imported, prompts, program, out, more):
     rows = [json.loads(line) for line in open(out / "metrics.jsonl")]
     answers = [json.loads(line) for line in open(out / "rollouts.jsonl")]
     model = transformers.AutoModelForCausalLM.from_pretrained(out / "exported", torch_dtype=torch.float32)
-    return model, rows, [[answer for answer in answers if answer["step"] == row["step"]] for row in rows]
+    parts, repeats = parts_of(more)
+    of_steps = []
+    for step in range(STEPS):
+        first = step - step % (parts * repeats)
+        together = [answer for answer in answers if answer["step"] == first + 1]
+        assert len(together) == BATCH * parts
+        part = (step - first) % parts
+        of_steps.append(together[part * BATCH:(part + 1) * BATCH])
+    return model, rows, of_steps
 
 
-def theirs(folder, tokenizer, prompts, answers, program, work, more):
+def theirs(folder, tokenizer, prompts, answers, program, work, settings, more):
     model = transformers.LlamaForCausalLM.from_pretrained(folder, torch_dtype=torch.float32)
     reward_of = runpy.run_path(str(program))["reward"]
     seen = []
@@ -102,7 +118,7 @@ def theirs(folder, tokenizer, prompts, answers, program, work, more):
         seen.append((prompts, texts, [reward_of(text) for text in texts]))
         return seen[-1][2]
 
-    # Where it is to pass over the answers twice, it computes the old log-probabilities when it gets them. One pass is done.
+    # Where it is to pass over the answers twice, it computes the old log-probabilities when it gets them.
     arguments = trl.GRPOConfig(
         output_dir=str(work / "trl"), per_device_train_batch_size=BATCH, num_generations=GROUP, num_iterations=2,
         max_completion_length=COMPLETION, report_to=[], use_cpu=True, bf16=False, disable_tqdm=True,
@@ -112,21 +128,28 @@ def theirs(folder, tokenizer, prompts, answers, program, work, more):
     trainer.current_gradient_accumulation_steps = 1
     optimizer = torch.optim.AdamW(model.parameters(), lr=RATE, betas=BETAS, eps=EPS, weight_decay=DECAY)
     model.train()
-    steps = []
-    for step, of_step in enumerate(answers):
-        rows = [trainer.train_dataset[(step * BATCH + i) // GROUP % len(prompts)] for i in range(BATCH)]
-        trainer._generate_single_turn = lambda *_, **__: ([answer["completion_ids"] for answer in of_step], None)
-        inputs = trainer._generate_and_score_completions(rows)
-        assert "old_per_token_logps" in inputs
+    parts, repeats = parts_of(settings)
+    steps, together = [], []
+    for step in range(STEPS):
+        if step % (parts * repeats) == 0:
+            together = []
+            for part in range(parts):
+                first = (step // repeats + part) * BATCH
+                rows = [trainer.train_dataset[(first + i) // GROUP % len(prompts)] for i in range(BATCH)]
+                ids = [answer["completion_ids"] for answer in answers[step + part]]
+                trainer._generate_single_turn = lambda *_, **__: (ids, None)
+                inputs = trainer._generate_and_score_completions(rows)
+                assert "old_per_token_logps" in inputs
+                together.append((inputs, seen[-1], mean(metrics_of(trainer)["completions/clipped_ratio"][-1])))
+        inputs, (asked, texts, rewards), truncated = together[step % parts]
         loss = trainer.compute_loss(model, inputs)
         optimizer.zero_grad()
         loss.backward()
         norm = torch.nn.utils.get_total_norm([p.grad for p in model.parameters() if p.grad is not None])
         optimizer.step()
-        asked, texts, rewards = seen[-1]
         steps.append({"prompts": asked, "texts": texts, "rewards": rewards, "advantages": inputs["advantages"].tolist(),
                       "tokens": int(inputs["completion_mask"].sum()), "loss": loss.item(), "gradient_norm": norm.item(),
-                      "truncated": mean(metrics_of(trainer)["completions/clipped_ratio"][-1]),
+                      "truncated": truncated, "own_answers": step % (parts * repeats) == 0,
                       "clip_fraction": mean(metrics_of(trainer)["clip_ratio/region_mean"][-1])})
     return model, steps
 
@@ -134,7 +157,7 @@ def theirs(folder, tokenizer, prompts, answers, program, work, more):
 def faults(rows, answers, steps):
     """What differs, as texts; and the largest differences of the advantages, the losses and the gradient norms."""
     found = []
-    worst = {"advantages": 0.0, "losses": 0.0, "gradient norms": 0.0}
+    worst = {"advantages": 0.0, "losses": 0.0, "clipped parts": 0.0, "gradient norms": 0.0}
     for row, of_step, want in zip(rows, answers, steps, strict=True):
         got = {name: [answer[name] for answer in of_step] for name in of_step[0]}
         summaries = row["summaries"]
@@ -143,14 +166,14 @@ def faults(rows, answers, steps):
                            ("rewards", got["reward"], want["rewards"]),
                            ("mean reward", row["reward"], mean(want["rewards"])),
                            ("tokens", row["tokens"], want["tokens"]),
-                           ("truncated", summaries["rollout/truncated"], want["truncated"]),
-                           ("clip_fraction", summaries["policy/clip_fraction"], want["clip_fraction"])):
+                           ("truncated", summaries["rollout/truncated"], want["truncated"])):
             if a != b:
                 found.append(f"step {row['step']}, {name}: {a}, TRL {b}")
-        if not abs(summaries["policy/approx_kl"]) < 1e-6:
+        if want["own_answers"] and not abs(summaries["policy/approx_kl"]) < 1e-6:
             found.append(f"step {row['step']}, approx_kl: {summaries['policy/approx_kl']}")
         for name, a, b in (("advantages", got["advantage"], want["advantages"]),
                            ("losses", [row["loss"]], [want["loss"]]),
+                           ("clipped parts", [summaries["policy/clip_fraction"]], [want["clip_fraction"]]),
                            ("gradient norms", [row["gradient_norm"]], [want["gradient_norm"]])):
             worst[name] = max(worst[name], *(abs(x - y) / max(1.0, abs(y)) for x, y in zip(a, b, strict=True)))
     return found + [f"{name} differ by {value:.1e}" for name, value in worst.items() if not value < 1e-4], worst
@@ -169,7 +192,7 @@ def main(meshloom):
             lines = make_prompts(conversations)
             prompts.write_text("".join(json.dumps(line) + "\n" for line in lines))
             model, rows, answers = ours(meshloom, work / "imported", prompts, program, work / f"run-{number}", settings)
-            wanted, steps = theirs(folder, tokenizer, lines, answers, program, work, arguments)
+            wanted, steps = theirs(folder, tokenizer, lines, answers, program, work, settings, arguments)
             found, worst = faults(rows, answers, steps)
             tokens = torch.arange(40).reshape(1, -1)
             with torch.no_grad():
@@ -177,9 +200,10 @@ def main(meshloom):
             if not learnt < 1e-3:
                 found.append(f"the trained models' logits differ by {learnt:.1e}")
             failed += bool(found)
-            truncated = mean([step["truncated"] for step in steps])
+            truncated, clipped = (mean([step[what] for step in steps]) for what in ("truncated", "clip_fraction"))
             got, want = ([f"{step['gradient_norm']:.5f}" for step in (side[0], side[-1])] for side in (rows, steps))
-            print(f"{name}: {sum(map(len, answers))} answers, {100 * truncated:.0f} % truncated; gradient norms "
+            print(f"{name}: {sum(map(len, answers))} answers, {100 * truncated:.0f} % truncated, "
+                  f"{100 * clipped:.1f} % of the tokens clipped; gradient norms "
                   f"{' ... '.join(got)}, TRL {' ... '.join(want)}; largest differences: "
                   + ", ".join(f"{what} {value:.1e}" for what, value in worst.items())
                   + f", the trained models' logits {learnt:.1e}{'  FAILED' if found else ''}")

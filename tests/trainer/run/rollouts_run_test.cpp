@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <sstream>
@@ -163,6 +164,75 @@ TEST_F(RolloutsRun, EvaluationChangesNoStep) {
   for (const char* file : {"rollouts.jsonl", "step-00000003/model.safetensors"})
     EXPECT_EQ(read_text(at("none/") + file), read_text(at("drawn/") + file)) << file;
   EXPECT_EQ(lines("drawn/eval_rollouts.jsonl").size(), 3u * 6);
+}
+
+// Wherever the run is cut in two, it goes on with the answers that were written for the steps after the cut.
+TEST_F(RolloutsRun, SeveralStepsLearnFromOneGeneration) {
+  const std::string parts = " --set input.steps_per_generation=2 --set input.num_iterations=2";
+  const Outcome whole = train("whole", "--steps 6" + parts),
+                ranks = train("ranks", "--steps 6 --mesh data=2" + parts);
+  ASSERT_EQ(whole.code, 0) << whole.err;
+  ASSERT_EQ(ranks.code, 0) << ranks.err;
+  const std::vector<json> rows = lines("whole/metrics.jsonl"), answers = lines("whole/rollouts.jsonl");
+  ASSERT_EQ(answers.size(), 2u * 16);
+  for (std::size_t i = 0; i < answers.size(); ++i) {
+    EXPECT_EQ(answers[i]["step"], i < 16 ? 1 : 5);
+    EXPECT_EQ(answers[i]["logprobs"].size(), answers[i]["completion_ids"].size());
+  }
+  for (std::size_t i = 0; i < rows.size(); ++i) {
+    const std::size_t first = i / 4 * 16 + i % 2 * 8;
+    double sum = 0;
+    for (std::size_t at = first; at < first + 8; ++at) sum += answers[at]["reward"].get<double>() / 8;
+    EXPECT_NEAR(rows[i]["reward"].get<double>(), sum, 1e-9) << i;
+    EXPECT_EQ(rows[i]["summaries"].contains("rollout/seconds"), i % 4 == 0);
+    const double kl = rows[i]["summaries"]["policy/approx_kl"];
+    if (i % 4 == 0)
+      EXPECT_LT(std::abs(kl), 1e-7);
+    else
+      EXPECT_GT(kl, 1e-6) << i;
+    EXPECT_NEAR(lines("ranks/metrics.jsonl")[i]["loss"].get<double>(), rows[i]["loss"].get<double>(), 1e-5);
+  }
+  for (int cut = 1; cut < 6; ++cut) {
+    const std::string out = "cut-" + std::to_string(cut);
+    const Outcome half = train(out, "--steps " + std::to_string(cut) + parts),
+                  rest = train(out, "--steps 6 --resume" + parts);
+    ASSERT_EQ(half.code, 0) << half.err;
+    ASSERT_EQ(rest.code, 0) << rest.err;
+    for (const char* file : {"rollouts.jsonl", "step-00000006/model.safetensors"})
+      EXPECT_EQ(read_text(at("whole/") + file), read_text(at(out + "/") + file)) << cut << file;
+  }
+  // Without them it says so.
+  const auto refused = [&](const std::string& why) {
+    const Outcome outcome = train("cut-3", "--steps 8 --resume" + parts);
+    EXPECT_EQ(outcome.code, 1);
+    EXPECT_THAT(outcome.err, HasSubstr(why));
+    EXPECT_EQ(outcome.errors().size(), 1u) << outcome.err;
+  };
+  const std::string text = read_text(at("cut-3/rollouts.jsonl"));
+  scratch_.file("cut-3/rollouts.jsonl", text.substr(0, text.find_last_of('\n', text.size() - 2) + 1));
+  refused("step 5: must have the 16 answers that later steps learn from; found 15");
+  std::string other = text;
+  other.replace(other.rfind("\"logprobs\":[") + 11, 1, "[0,");
+  scratch_.file("cut-3/rollouts.jsonl", other);
+  refused("a log-probability for each of its tokens");
+  const std::size_t ids = text.rfind("\"completion_ids\":[") + 18;
+  for (const char* id : {"-1,", "256,", "9000000000,"}) {
+    other = text;
+    other.replace(ids, text.find(',', ids) - ids + 1, id);
+    scratch_.file("cut-3/rollouts.jsonl", other);
+    refused("must have tokens of the model's vocabulary");
+  }
+  other = text;
+  other.insert(other.rfind("\"logprobs\":[") + 12, "0,0,0,0,0,0,0,0,0,0,0,0,");
+  other.insert(ids, "1,1,1,1,1,1,1,1,1,1,1,1,");
+  scratch_.file("cut-3/rollouts.jsonl", other);
+  refused("must have answers that fit a row of 24 tokens");
+  other = text;
+  other.replace(other.rfind("see a"), 5, "see b");
+  scratch_.file("cut-3/rollouts.jsonl", other);
+  refused("must have answers to the prompts of the data");
+  std::filesystem::remove(at("cut-3/rollouts.jsonl"));
+  refused("must have the 16 answers");
 }
 
 // Each rank writes a part of the answers, and learns from a part of the rows.

@@ -184,6 +184,10 @@ void JsonlPromptsConfig::fields(layers::FieldVisitor& v) {
     {"Whether advantages are divided by the standard deviation of the prompt's rewards."});
   v("mask_truncated", mask_truncated, {"Whether answers that did not come to an end are not trained on."});
   v("max_sequences", max_sequences, {"The answers that are written at once, at most.", layers::at_least(1)});
+  v("steps_per_generation", steps_per_generation,
+    {"Steps whose answers are written together, in front of the first of them.", layers::at_least(1)});
+  v("num_iterations", num_iterations,
+    {"How often each answer is learned from: the steps of a generation are repeated.", layers::at_least(1)});
   v("eval_temperature", eval_temperature,
     {"The temperature at which held-out prompts are answered; 0: the most probable token is taken.",
      layers::at_least(0)});
@@ -206,6 +210,8 @@ void JsonlPromptsConfig::check() const {
   require("completions_per_prompt", completions_per_prompt, 2);
   require("max_completion_tokens", max_completion_tokens, 0);
   require("max_sequences", max_sequences, 1);
+  require("steps_per_generation", steps_per_generation, 1);
+  require("num_iterations", num_iterations, 1);
   if (!(eval_temperature >= 0))
     throw Error("input.eval_temperature", "must be at least 0", fmt::format("{}", eval_temperature));
 }

@@ -23,6 +23,8 @@ struct JsonlPromptsConfig : layers::ConfigOf<JsonlPromptsConfig, ChatInputConfig
   bool scale_advantages = true;            // divides by the standard deviation of a prompt's rewards
   bool mask_truncated = false;             // answers without an end are not trained on
   std::int64_t max_sequences = 16;         // answers that are written at once, at most
+  std::int64_t steps_per_generation = 1;   // steps for which answers are written together
+  std::int64_t num_iterations = 1;         // how often each answer is learned from
   double eval_temperature = 0;             // of answers to held-out prompts; 0 = the most probable tokens
   // What happens to a prompt that leaves no room for an answer: "cut", its front is removed, apart from the begin-of-text tokens;
   // "skip", it is left out; "refuse", it is an error.
