@@ -94,7 +94,10 @@ bool CompletionWriter::write_own(const std::vector<CompletionRequest>& requests,
   std::vector<std::size_t> leaders;  // whose prompts the others of their groups wait for
   for (std::size_t i = 0; i < own.size(); ++i) {
     own[i] = std::make_shared<Active>();
-    own[i]->prompt = data_.example(requests[first + i].prompt).tokens;
+    const std::int64_t prompt = requests[first + i].prompt;
+    // Reading a prompt may mean to carry out a chat template.
+    own[i]->prompt =
+        i > 0 && prompt == requests[first + i - 1].prompt ? own[i - 1]->prompt : data_.example(prompt).tokens;
     // The whole pages of a prompt are computed once, and found by the answers that begin later.
     const bool leads = (i == 0 || (first + i) % group == 0) && engine_.no_prefix_cache().empty() &&
                        static_cast<std::int64_t>(own[i]->prompt.size()) > engine_.page_size();

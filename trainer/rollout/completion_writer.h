@@ -37,9 +37,9 @@ class CompletionWriter {
   CompletionWriter(const TrainerConfig& config, const Dataset& data, const Tokenizer& tokenizer,
                    Session& session, hal::Transport* transport);
 
-  // One for each request, of which `group` after another have the same prompt; all ranks call it with the same. Empty where
-  // `interrupted` said so, and on other ranks than 0 where a rank failed, for which rank 0 throws Error.
-  // Throws hal::DeviceLost.
+  // Returns one completion for each request. Each `group` requests that follow one another have the same prompt. All ranks call it with
+  // the same requests. The result is empty where `interrupted` said so, and on other ranks than 0 where a rank failed, for which rank 0
+  // throws Error. Throws hal::DeviceLost.
   std::vector<Completion> write(const std::vector<CompletionRequest>& requests, std::size_t group,
                                 const std::function<bool()>& interrupted);
 

@@ -115,7 +115,7 @@ std::vector<double> RolloutRows::rewards_of(const std::vector<std::string>& line
   return OrderedJson::parse(told).get<std::vector<double>>();
 }
 
-// `group` requests after another have the same prompt. Empty = interrupted, or a rank failed.
+// Each `group` requests that follow one another have the same prompt. Empty = interrupted, or a rank failed.
 std::optional<RolloutRows::Rewarded> RolloutRows::write(std::vector<CompletionRequest> requests,
                                                         std::size_t group,
                                                         const std::function<bool()>& interrupted) {
@@ -172,9 +172,11 @@ void RolloutRows::make_batch() {
   for (auto* ids : {&batch_.tokens, &batch_.segments, &batch_.positions}) ids->assign(size, 0);
   batch_.targets.assign(size, kIgnored);
   for (auto* values : {&batch_.advantages, &batch_.old_logprobs}) values->assign(size, 0);
+  std::vector<std::int32_t> prompt;
   for (std::size_t row = 0; row < generation_.completions.size(); ++row) {
     const Completion& completion = generation_.completions[row];
-    const std::vector<std::int32_t> prompt = data_.example(generation_.requests[row].prompt).tokens;
+    if (row % static_cast<std::size_t>(group_) == 0)
+      prompt = data_.example(generation_.requests[row].prompt).tokens;
     const std::size_t given = prompt.size(), all = given + completion.ids.size();
     const auto token = [&](std::size_t i) { return i < given ? prompt[i] : completion.ids[i - given]; };
     const bool trains = !(input_.mask_truncated && completion.truncated);

@@ -1,5 +1,5 @@
-// The files of lines and events in a run's directory, which grow with every step. Rows that cannot be written wait in memory and are
-// tried again; that is reported.
+// The files of lines and events in a run's directory, which grow with every step. A line that cannot be written is reported, waits in
+// memory and is tried again.
 #pragma once
 
 #include <cstdint>
@@ -24,10 +24,10 @@ class RunRecords {
   // Keeps what the files have of steps up to `resumed`. Throws Error.
   RunRecords(const std::string& directory, std::int64_t resumed, Kinds kinds, FailureReporter& failures);
 
-  // Of a step that was not added yet; JSON objects of its rollouts.
+  // Adds a step that was not added yet. The rollouts are JSON objects, one for each answer.
   void add(const StepRecord& record, const std::vector<std::string>& rollouts,
            const std::vector<std::string>& eval_rollouts);
-  // Until all of it is on the disk.
+  // Returns when all that could be written is on the disk.
   void sync();
   // Says of each file that could not be written to its end that what is missing is lost.
   void note_lost(const std::function<void(const std::string&)>& note) const;
