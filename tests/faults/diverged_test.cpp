@@ -6,7 +6,7 @@
 
 #include "tests/faults/support.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/run/divergence_detector.h"
+#include "trainer/run/state/divergence_detector.h"
 
 namespace meshloom::tests {
 namespace {

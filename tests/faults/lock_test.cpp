@@ -1,5 +1,5 @@
 // A directory's lock that is taken away while a run holds it.
-#include "trainer/run/directory_lock.h"
+#include "trainer/run/state/directory_lock.h"
 
 #include <gtest/gtest.h>
 

@@ -19,7 +19,7 @@
 #include "trainer/compose/compose.h"
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
-#include "trainer/run/snapshots.h"
+#include "trainer/run/state/snapshots.h"
 #include "trainer/run/train.h"
 
 namespace meshloom::trainer {

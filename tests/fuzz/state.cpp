@@ -1,5 +1,5 @@
 #include "tests/fuzz/target.h"
-#include "trainer/run/run_state.h"
+#include "trainer/run/state/run_state.h"
 
 int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace meshloom;

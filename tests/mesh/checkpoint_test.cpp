@@ -14,7 +14,7 @@
 #include "tests/message_of.h"
 #include "tests/trainer/run/binary.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/run/save_pieces.h"
+#include "trainer/run/state/save_pieces.h"
 
 namespace meshloom::tests {
 namespace {

@@ -21,10 +21,10 @@
 #include "trainer/recipes/recipe.h"
 #include "trainer/rules/resolve.h"
 #include "trainer/run/balance_rows.h"
-#include "trainer/run/field_rules.h"
 #include "trainer/run/rank_devices.h"
 #include "trainer/run/ranks.h"
-#include "trainer/run/save_pieces.h"
+#include "trainer/run/state/field_rules.h"
+#include "trainer/run/state/save_pieces.h"
 #include "trainer/run/step_runner.h"
 
 namespace meshloom::tests {

@@ -22,7 +22,7 @@
 #include "trainer/planner/timeline.h"
 #include "trainer/rules/resolve.h"
 #include "trainer/run/plan_text.h"
-#include "trainer/run/snapshots.h"
+#include "trainer/run/state/snapshots.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -8,7 +8,7 @@
 #include "trainer/cli/command.h"
 #include "trainer/cli/key_file.h"
 #include "trainer/inference/engine_identity.h"
-#include "trainer/run/machine.h"
+#include "trainer/run/state/machine.h"
 #include "trainer/serve/address.h"
 
 namespace meshloom::trainer {

@@ -26,7 +26,7 @@
 #include "trainer/io/file.h"
 #include "trainer/io/json.h"
 #include "trainer/recipes/recipe.h"
-#include "trainer/run/run_state.h"
+#include "trainer/run/state/run_state.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -14,7 +14,7 @@
 #include "trainer/execute/list_scheduler.h"
 #include "trainer/io/units.h"
 #include "trainer/rules/product.h"
-#include "trainer/run/snapshots.h"
+#include "trainer/run/state/snapshots.h"
 
 namespace meshloom::trainer {
 

@@ -20,7 +20,7 @@
 #include "trainer/execute/gather_texts.h"
 #include "trainer/io/file.h"
 #include "trainer/mesh/tags.h"
-#include "trainer/run/field_rules.h"
+#include "trainer/run/state/field_rules.h"
 
 namespace meshloom::trainer {
 namespace {

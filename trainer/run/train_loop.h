@@ -8,12 +8,12 @@
 #include <memory>
 #include <string>
 
+#include "trainer/metrics/run_records.h"
 #include "trainer/run/ceiling.h"
-#include "trainer/run/checkpoint_manager.h"
 #include "trainer/run/progress.h"
-#include "trainer/run/recovery.h"
-#include "trainer/run/run_records.h"
-#include "trainer/run/snapshots.h"
+#include "trainer/run/state/checkpoint_manager.h"
+#include "trainer/run/state/recovery.h"
+#include "trainer/run/state/snapshots.h"
 #include "trainer/run/step_runner.h"
 #include "trainer/run/stop_deadline.h"
 #include "trainer/run/train.h"

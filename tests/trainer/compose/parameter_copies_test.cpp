@@ -16,9 +16,9 @@
 #include "trainer/compose/passes/update.h"
 #include "trainer/learner/adamw_8bit.h"
 #include "trainer/learner/sgd.h"
-#include "trainer/run/machine.h"
-#include "trainer/run/snapshots.h"
-#include "trainer/run/stored_run.h"
+#include "trainer/run/state/machine.h"
+#include "trainer/run/state/snapshots.h"
+#include "trainer/run/state/stored_run.h"
 
 namespace meshloom::tests {
 namespace {

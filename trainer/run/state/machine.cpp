@@ -1,4 +1,4 @@
-#include "trainer/run/machine.h"
+#include "trainer/run/state/machine.h"
 
 #include <fmt/format.h>
 #include <xxhash.h>

@@ -1,4 +1,4 @@
-#include "trainer/run/field_rules.h"
+#include "trainer/run/state/field_rules.h"
 
 #include <array>
 

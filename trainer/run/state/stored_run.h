@@ -10,7 +10,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/config/stored_recipe.h"
 #include "trainer/execute/session.h"
-#include "trainer/run/run_state.h"
+#include "trainer/run/state/run_state.h"
 
 namespace meshloom::trainer {
 

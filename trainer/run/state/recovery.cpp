@@ -1,4 +1,4 @@
-#include "trainer/run/recovery.h"
+#include "trainer/run/state/recovery.h"
 
 #include <fmt/format.h>
 

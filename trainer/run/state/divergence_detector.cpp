@@ -1,4 +1,4 @@
-#include "trainer/run/divergence_detector.h"
+#include "trainer/run/state/divergence_detector.h"
 
 #include <fmt/format.h>
 

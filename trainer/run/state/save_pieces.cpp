@@ -1,4 +1,4 @@
-#include "trainer/run/save_pieces.h"
+#include "trainer/run/state/save_pieces.h"
 
 #include <fmt/format.h>
 #include <unistd.h>
@@ -15,7 +15,7 @@
 #include "trainer/checkpoint/non_finite.h"
 #include "trainer/execute/gather_texts.h"
 #include "trainer/io/file.h"
-#include "trainer/run/stored_run.h"
+#include "trainer/run/state/stored_run.h"
 
 namespace meshloom::trainer {
 namespace {

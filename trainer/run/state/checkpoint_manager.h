@@ -6,11 +6,11 @@
 #include <string>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/run/directory_lock.h"
-#include "trainer/run/divergence_detector.h"
-#include "trainer/run/failure_reporter.h"
-#include "trainer/run/run_records.h"
-#include "trainer/run/run_state.h"
+#include "trainer/metrics/failure_reporter.h"
+#include "trainer/metrics/run_records.h"
+#include "trainer/run/state/directory_lock.h"
+#include "trainer/run/state/divergence_detector.h"
+#include "trainer/run/state/run_state.h"
 
 namespace meshloom::trainer {
 

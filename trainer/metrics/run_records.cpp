@@ -1,4 +1,4 @@
-#include "trainer/run/run_records.h"
+#include "trainer/metrics/run_records.h"
 
 #include <fmt/format.h>
 

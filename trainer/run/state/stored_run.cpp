@@ -1,4 +1,4 @@
-#include "trainer/run/stored_run.h"
+#include "trainer/run/state/stored_run.h"
 
 #include <fmt/format.h>
 

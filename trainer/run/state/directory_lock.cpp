@@ -1,4 +1,4 @@
-#include "trainer/run/directory_lock.h"
+#include "trainer/run/state/directory_lock.h"
 
 #include <fcntl.h>
 #include <fmt/format.h>

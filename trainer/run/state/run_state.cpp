@@ -1,4 +1,4 @@
-#include "trainer/run/run_state.h"
+#include "trainer/run/state/run_state.h"
 
 #include <fmt/format.h>
 
@@ -8,7 +8,7 @@
 #include "hal/error.h"
 #include "layers/config/tree.h"
 #include "trainer/io/json.h"
-#include "trainer/run/field_rules.h"
+#include "trainer/run/state/field_rules.h"
 
 namespace meshloom::trainer {
 std::string to_json(const RunState& state) {

@@ -1,4 +1,4 @@
-#include "trainer/run/checkpoint_manager.h"
+#include "trainer/run/state/checkpoint_manager.h"
 
 #include <fmt/format.h>
 

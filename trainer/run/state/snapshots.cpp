@@ -1,4 +1,4 @@
-#include "trainer/run/snapshots.h"
+#include "trainer/run/state/snapshots.h"
 
 #include <cstring>
 #include <set>
@@ -7,7 +7,7 @@
 
 #include "hal/math.h"
 #include "trainer/checkpoint/model_tensors.h"
-#include "trainer/run/stored_run.h"
+#include "trainer/run/state/stored_run.h"
 
 namespace meshloom::trainer {
 namespace {

@@ -11,8 +11,8 @@
 
 #include "hal/host_memory.h"
 #include "trainer/execute/session.h"
-#include "trainer/run/divergence_detector.h"
-#include "trainer/run/run_state.h"
+#include "trainer/run/state/divergence_detector.h"
+#include "trainer/run/state/run_state.h"
 
 namespace meshloom::trainer {
 

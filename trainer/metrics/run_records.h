@@ -9,8 +9,8 @@
 #include <vector>
 
 #include "trainer/metrics/event_file.h"
+#include "trainer/metrics/failure_reporter.h"
 #include "trainer/metrics/json_lines.h"
-#include "trainer/run/failure_reporter.h"
 
 namespace meshloom::trainer {
 

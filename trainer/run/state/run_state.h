@@ -6,8 +6,8 @@
 #include <vector>
 
 #include "trainer/config/trainer_config.h"
-#include "trainer/run/divergence_detector.h"
-#include "trainer/run/machine.h"
+#include "trainer/run/state/divergence_detector.h"
+#include "trainer/run/state/machine.h"
 
 namespace meshloom::trainer {
 
