@@ -5,9 +5,9 @@
 
 #include "backends/mpi/backend.h"
 #include "backends/threads/backend.h"
-#include "hal/ranks.h"
 #include "hal/registry.h"
 #include "hal/standard_error.h"
+#include "hal/transport/ranks.h"
 #include "kernels/core/catalog.h"
 #include "kernels/core/self_test.h"
 

@@ -7,7 +7,7 @@
 #include <optional>
 #include <string>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::backends::mpi {
 

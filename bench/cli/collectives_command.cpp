@@ -16,7 +16,7 @@
 #include "bench/core/collectives.h"
 #include "bench/core/environment.h"
 #include "hal/error.h"
-#include "hal/link_model.h"
+#include "hal/transport/link_model.h"
 #include "hal/wrappers/checked_transport.h"
 #include "hal/wrappers/delayed_transport.h"
 #include "trainer/cli/command.h"

@@ -11,7 +11,7 @@
 #include "bench/core/environment.h"
 #include "bench/core/mesh.h"
 #include "hal/error.h"
-#include "hal/link_model.h"
+#include "hal/transport/link_model.h"
 #include "hal/wrappers/slowed_device.h"
 #include "trainer/cli/recipe_options.h"
 #include "trainer/run/ranks.h"

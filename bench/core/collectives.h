@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "bench/core/report.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "kernels/collective/moves.h"
 
 namespace meshloom::bench {

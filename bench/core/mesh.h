@@ -10,7 +10,7 @@
 
 #include "bench/core/report.h"
 #include "hal/device.h"
-#include "hal/link_model.h"
+#include "hal/transport/link_model.h"
 #include "kernels/core/catalog.h"
 #include "trainer/compose/exchanges.h"
 #include "trainer/config/trainer_config.h"

@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::hal {
 

@@ -4,8 +4,8 @@
 #include <map>
 #include <memory>
 
-#include "hal/link_model.h"
-#include "hal/transport.h"
+#include "hal/transport/link_model.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::hal {
 

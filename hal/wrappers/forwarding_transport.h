@@ -3,7 +3,7 @@
 
 #include <memory>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::hal {
 

@@ -1,5 +1,5 @@
 // The networks that ship with the program, and what is refused in one.
-#include "hal/network.h"
+#include "hal/transport/network.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

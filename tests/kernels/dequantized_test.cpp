@@ -3,7 +3,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/kernels/on_tensor_cores.h"
+#include "tests/kernels/matrix_units/on_tensor_cores.h"
 
 namespace meshloom::tests {
 namespace {

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "kernels/collective/moves.h"
 #include "kernels/collective/reference.h"
 

@@ -6,7 +6,7 @@
 #include <cmath>
 
 #include "backends/threads/backend.h"
-#include "hal/link_model.h"
+#include "hal/transport/link_model.h"
 #include "hal/wrappers/checked_transport.h"
 #include "hal/wrappers/counted_transport.h"
 #include "hal/wrappers/delayed_transport.h"

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "hal/device.h"
-#include "hal/link_model.h"
-#include "hal/transport.h"
+#include "hal/transport/link_model.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::trainer {
 

@@ -8,7 +8,7 @@
 
 #include "hal/error.h"
 #include "hal/math.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "trainer/compose/memory/arena.h"
 
 namespace meshloom::trainer {

@@ -5,7 +5,7 @@
 #include "hal/error.h"
 #include "hal/math.h"
 #include "hal/suggest.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "kernels/core/contract.h"
 
 namespace meshloom::trainer {

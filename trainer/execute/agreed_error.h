@@ -4,7 +4,7 @@
 #include <string>
 
 #include "hal/error.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::trainer {
 

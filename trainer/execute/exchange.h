@@ -13,7 +13,7 @@
 #include <thread>
 #include <vector>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "kernels/collective/moves.h"
 
 namespace meshloom::trainer {

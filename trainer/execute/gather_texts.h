@@ -4,7 +4,7 @@
 #include <string>
 #include <vector>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::trainer {
 

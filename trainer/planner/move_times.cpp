@@ -4,7 +4,7 @@
 #include <numeric>
 
 #include "hal/math.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 
 namespace meshloom::trainer {
 

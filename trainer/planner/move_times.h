@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "hal/network.h"
+#include "hal/transport/network.h"
 #include "trainer/compose/exchanges.h"
 #include "trainer/mesh/topology.h"
 

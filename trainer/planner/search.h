@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "hal/network.h"
+#include "hal/transport/network.h"
 #include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/planner/timeline.h"

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "hal/network.h"
+#include "hal/transport/network.h"
 #include "trainer/compose/plan.h"
 
 namespace meshloom::trainer {

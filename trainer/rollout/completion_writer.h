@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/data/dataset.h"
 #include "trainer/execute/session.h"

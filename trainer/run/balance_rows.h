@@ -6,7 +6,7 @@
 #include <string>
 
 #include "hal/device.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "kernels/core/catalog.h"
 #include "trainer/config/trainer_config.h"
 #include "trainer/data/dataset.h"

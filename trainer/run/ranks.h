@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "hal/device.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "kernels/core/catalog.h"
 #include "trainer/compose/plan.h"
 #include "trainer/run/train.h"

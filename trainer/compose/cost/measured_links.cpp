@@ -11,7 +11,7 @@
 #include "hal/cache/disk_cache.h"
 #include "hal/error.h"
 #include "hal/math.h"
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "trainer/io/atomic_file.h"
 #include "trainer/io/file.h"
 #include "trainer/io/json.h"

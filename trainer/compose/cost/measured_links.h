@@ -8,7 +8,7 @@
 #include <string_view>
 #include <vector>
 
-#include "hal/network.h"
+#include "hal/transport/network.h"
 #include "trainer/compose/plan.h"
 
 namespace meshloom::trainer {

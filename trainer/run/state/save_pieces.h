@@ -3,7 +3,7 @@
 
 #include <string>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/execute/session.h"
 

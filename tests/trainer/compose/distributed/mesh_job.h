@@ -8,7 +8,7 @@
 #include <string>
 #include <vector>
 
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 #include "layers/config/tree.h"
 #include "tests/trainer/compose/support.h"
 #include "trainer/learner/learner.h"

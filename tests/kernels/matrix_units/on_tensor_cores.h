@@ -19,7 +19,7 @@
 #include "kernels/core/rng.h"
 #include "kernels/core/self_test.h"
 #include "tests/kernels/harness.h"
-#include "tests/kernels/pretender.h"
+#include "tests/kernels/matrix_units/pretender.h"
 
 namespace meshloom::tests {
 

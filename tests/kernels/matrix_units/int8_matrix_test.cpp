@@ -8,7 +8,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/kernels/on_tensor_cores.h"
+#include "tests/kernels/matrix_units/on_tensor_cores.h"
 
 namespace meshloom::tests {
 namespace {

@@ -7,7 +7,7 @@
 #include <utility>
 #include <vector>
 
-#include "tests/kernels/attention_on_tensor_cores.h"
+#include "tests/kernels/matrix_units/attention_on_tensor_cores.h"
 
 namespace meshloom::tests {
 

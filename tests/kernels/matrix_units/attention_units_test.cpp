@@ -2,7 +2,7 @@
 #include <string>
 #include <vector>
 
-#include "tests/kernels/attention_units.h"
+#include "tests/kernels/matrix_units/attention_units.h"
 
 namespace meshloom::tests {
 namespace {

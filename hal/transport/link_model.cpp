@@ -1,4 +1,4 @@
-#include "hal/link_model.h"
+#include "hal/transport/link_model.h"
 
 #include <fmt/format.h>
 

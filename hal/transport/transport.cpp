@@ -1,4 +1,4 @@
-#include "hal/transport.h"
+#include "hal/transport/transport.h"
 
 #include "hal/backoff.h"
 

@@ -4,7 +4,7 @@
 #include <string>
 #include <utility>
 
-#include "tests/kernels/on_tensor_cores.h"
+#include "tests/kernels/matrix_units/on_tensor_cores.h"
 
 namespace meshloom::tests {
 namespace {

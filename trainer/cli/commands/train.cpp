@@ -7,7 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "hal/error.h"
-#include "hal/ranks.h"
+#include "hal/transport/ranks.h"
 #include "trainer/cli/command.h"
 #include "trainer/cli/link_options.h"
 #include "trainer/cli/memory_advice.h"

@@ -4,7 +4,7 @@
 #include <tuple>
 #include <vector>
 
-#include "tests/kernels/on_tensor_cores.h"
+#include "tests/kernels/matrix_units/on_tensor_cores.h"
 #ifdef MESHLOOM_HAS_OPENCL
 #include "backends/opencl/device/ptx.h"
 #endif

@@ -1,4 +1,4 @@
-#include "hal/network.h"
+#include "hal/transport/network.h"
 
 #include <algorithm>
 #include <nlohmann/json.hpp>

@@ -1,6 +1,6 @@
 // Attention backward by warpgroups on NVIDIA's tensor cores, on any OpenCL device (pretender.h).
 
-#include "tests/kernels/attention_on_tensor_cores.h"
+#include "tests/kernels/matrix_units/attention_on_tensor_cores.h"
 
 namespace meshloom::tests {
 namespace {
