@@ -1,6 +1,7 @@
 // What the tests of attention by ptx_mma and by dpas share, forward and backward.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <ostream>
 #include <string>
@@ -24,6 +25,8 @@ struct AttentionUnit {
   std::int64_t widest = 256;
   // Of both together, where that tells which of the contract's calls are taken; else 0.
   std::int64_t max_features = 0;
+  // Of either. Wider ones are taken or refused, by what their tiles leave of the registers.
+  std::int64_t max_head = 256;
   // Where among the variants of OpenCL it is asked; a GPU without such instructions, and how it is refused.
   std::size_t place = 0;
   std::string other_gpu, refusal;
@@ -57,11 +60,11 @@ class AttentionOnUnit : public AttentionOnTensorCores, public testing::WithParam
   void expect_right_or_refused(hal::Device& device, const kernels::Case& test, std::uint64_t seed) {
     using testing::HasSubstr;
     const AttentionUnit& unit = GetParam();
-    if (unit.max_features > 0) {
-      const std::int64_t d = test.inputs[0].dim(3), dv = test.inputs[2].dim(3);
+    const std::int64_t d = test.inputs[0].dim(3), dv = test.inputs[2].dim(3);
+    if (unit.max_features > 0 && std::max(d, dv) <= unit.max_head) {
       const bool taken =
           d % 8 == 0 && dv % 8 == 0 && d + dv <= unit.max_features && !test.attrs.flag("rng_state");
-      EXPECT_EQ(fit(test, device.info()).ok, taken) << test.name;
+      EXPECT_EQ(fit(test, device.info()).ok, taken) << test.name << ", heads of " << d << " and " << dv;
     }
     ++asked_;
     OnTensorCores::expect_right_or_refused(
