@@ -69,8 +69,10 @@ class EpilogueFuser {
         before_(program.calls.size()),
         dropped_(program.calls.size(), 0),
         place_(program.calls.size()),
+        result_place_(program.calls.size()),
         seen_through_(program.values.size()) {
     std::iota(place_.begin(), place_.end(), 0);
+    result_place_ = place_;
     for (std::size_t v = 0; v < roots_.size(); ++v)
       seen_through_[at(roots_[v])].push_back(static_cast<ValueId>(v));
   }
@@ -190,6 +192,10 @@ class EpilogueFuser {
     (views.empty() ? producer : views.back()).outputs[0] = consumer.outputs[0];
     dropped_[at(index)] = 1;
     place_[at(index)] = place_[at(epilogue.chain.producer)] = early ? epilogue.chain.producer : index;
+    if (early)
+      result_place_[at(index)] = views.empty() ? epilogue.chain.producer : epilogue.chain.views.back();
+    else
+      result_place_[at(epilogue.chain.producer)] = index;
     if (early) {
       before_[at(epilogue.chain.producer)] = std::move(prologue);
       program_.calls[at(epilogue.chain.producer)] = std::move(producer);
@@ -204,13 +210,12 @@ class EpilogueFuser {
     return true;
   }
 
-  // Where a value is defined at the latest: another output of a producer that has moved down is defined there.
   int defined_at(ValueId value) const {
     const int definition = graph_.definition_of(value);
-    return definition < 0 ? definition : std::max(definition, place_[at(definition)]);
+    return definition < 0 ? definition : result_place_[at(definition)];
   }
 
-  // The current position of the last call, other than `except`, that reads the storage of `root`; -1 = none.
+  // Where the last call, other than `except`, reads the storage of `root`; -1 = none.
   int last_read(ValueId root, int except) const {
     int last = -1;
     for (ValueId view : seen_through_[at(root)])
@@ -278,7 +283,8 @@ class EpilogueFuser {
   std::vector<ValueId> roots_;
   std::vector<std::vector<Call>> before_;
   std::vector<char> dropped_;
-  std::vector<int> place_;                          // by call: its current position
+  std::vector<int> place_;                          // by call: where its inputs are read now
+  std::vector<int> result_place_;                   // by call: where its outputs are defined now
   std::vector<std::vector<ValueId>> seen_through_;  // by root: all values that share its storage
 };
 
