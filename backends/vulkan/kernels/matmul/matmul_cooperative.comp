@@ -64,7 +64,19 @@
 #define IN_BUFFER(word) (word)
 #define UNROLL_STRIP UNROLL
 #endif
-#define SHARED(X) X(uvec4, tiles, LARGER(BUFFERS * (TILE_A + TILE_B), STRIPS))
+// A subgroup of 8 has as many registers as one of 16, of half the length, and products of groups need more: what is used only behind
+// the products is computed, or read from workgroup memory, behind them.
+#if defined(ROLLED) && GROUPED != 0 && LANES_OF_SUBGROUP == 8
+#define BEHIND_LOOP(number) IMAX(number, -1 - k0)  // as if it depended on the loop
+#else
+#undef GROUP_SHARED
+#undef KEEP_GROUP
+#undef READ_GROUP
+#define GROUP_SHARED(X)
+#define KEEP_GROUP(is_first)
+#define READ_GROUP
+#endif
+#define SHARED(X) X(uvec4, tiles, LARGER(BUFFERS * (TILE_A + TILE_B), STRIPS)) GROUP_SHARED(X)
 
 // What an invocation loads of a tile: words of rows along K, or units of two words that are turned.
 #define UNITS(turned, side) (turned != 0 ? TURNED_UNITS(PAIRS, (side) / 8) : (side) * WORDS)
@@ -73,10 +85,13 @@
 // The place of the invocation's load e: x is a row of the tile, or the first of eight; y the step of K. Invocations are counted by
 // subgroups, so that where a whole one has no load the compiler sees it.
 FN ivec2 place_of(int e, int turned, int side) {
-  uint at = gl_SubgroupID * uint(LANES_OF_SUBGROUP) + gl_SubgroupInvocationID + uint(e * WG_X);
+  uint id = gl_SubgroupID * uint(LANES_OF_SUBGROUP) + gl_SubgroupInvocationID;
+  uint at = id + uint(e * WG_X);
   if (UNITS(turned, side) % WG_X != 0) at = min(at, uint(UNITS(turned, side) - 1));
   if (turned == 0) return ivec2(at / uint(WORDS), at % uint(WORDS) * 8u);
   ivec2 unit = turned_unit(at, uint(PAIRS), uint(side / 8));
+  // Of eight pairs an invocation has one, in all that it loads of both tiles, and one register where steps are told from those behind K.
+  if (PAIRS == 8 && WG_X % 32 == 0 && WHOLE_STEPS == 0) unit.x = int(id / 4u % 8u);
   return ivec2(unit.y * 8, unit.x * 2);
 }
 #define IS_OWN(e, turned, side, row)                                                                          \
@@ -87,24 +102,25 @@ FN ivec2 place_of(int e, int turned, int side) {
    ((side) % 32 == 0 || row < side))
 
 // The words of the tile that begins at step k_at, of an operand of `rows` rows of M or N, of which the tile's first is r0. `first` has
-// the word of each load at step 0, for whole steps that at its own step: then the loop adds only what is the same for all.
+// the word of each load at step 0: the loop adds only what is the same for all. Behind K the words are others, up to the operand's
+// `last`, and are replaced by zeros when they are written.
 #define FIRST_WORD(e, turned, side, base, r0, rows)                                                           \
   (turned != 0 ? ((base) >> 3) + IMIN(((r0) + place_of(e, turned, side).x) >> 3, ((rows) >> 3) - 1) +         \
-                     WHOLE_STEPS * place_of(e, turned, side).y * ((rows) >> 3)                                \
-               : ((base) + IMIN((r0) + place_of(e, turned, side).x, (rows) - 1) * k +                         \
-                  WHOLE_STEPS * place_of(e, turned, side).y) >> 3)
+                     place_of(e, turned, side).y * ((rows) >> 3)                                              \
+               : ((base) + IMIN((r0) + place_of(e, turned, side).x, (rows) - 1) * k + place_of(e, turned, side).y) >> 3)
+#define LAST_WORD(base, rows) ((((base) + (rows) * k) >> 3) - 1)
 #if WHOLE_STEPS
-#define STEP_OF(e, turned, side, k_at, last) (k_at)
+#define WORD_AT(word, last) (word)
 #else
-#define STEP_OF(e, turned, side, k_at, last) IMIN((k_at) + place_of(e, turned, side).y, last)
+#define WORD_AT(word, last) IMIN(word, last)
 #endif
-#define FETCH_WIDE(held, first, turned, side, name, rows, k_at)                                               \
+#define FETCH_WIDE(held, first, last, turned, side, name, rows, k_at)                                         \
   UNROLL for (int e = 0; e < EACH(turned, side); ++e) {                                                       \
     if (turned != 0) {                                                                                        \
-      held[2 * e] = LOAD_WORD(name, first[e] + STEP_OF(e, turned, side, k_at, k - 1) * ((rows) >> 3));        \
-      held[2 * e + 1] = LOAD_WORD(name, first[e] + STEP_OF(e, turned, side, (k_at) + 1, k - 1) * ((rows) >> 3)); \
+      held[2 * e] = LOAD_WORD(name, WORD_AT(first[e] + (k_at) * ((rows) >> 3), last));                        \
+      held[2 * e + 1] = LOAD_WORD(name, WORD_AT(first[e] + ((k_at) + 1) * ((rows) >> 3), last));              \
     } else {                                                                                                  \
-      held[e] = LOAD_WORD(name, first[e] + (STEP_OF(e, turned, side, k_at, k - 8) >> 3));                     \
+      held[e] = LOAD_WORD(name, WORD_AT(first[e] + ((k_at) >> 3), last));                                     \
     }                                                                                                         \
   }
 #define FETCH_NARROW(held, turned, side, name, base, r0, rows, k_at)                                          \
@@ -136,12 +152,12 @@ FN ivec2 place_of(int e, int turned, int side) {
     }                                                                                                         \
   }
 #if WIDE_A
-#define FETCH_A(k_at) FETCH_WIDE(next_a, first_a, TURN_A, BM, a, m, k_at)
+#define FETCH_A(k_at) FETCH_WIDE(next_a, first_a, LAST_WORD(base_a, m), TURN_A, BM, a, m, k_at)
 #else
 #define FETCH_A(k_at) FETCH_NARROW(next_a, TURN_A, BM, a, base_a, m0, m, k_at)
 #endif
 #if WIDE_B
-#define FETCH_B(k_at) FETCH_WIDE(next_b, first_b, TURN_B, BN, b, n, k_at)
+#define FETCH_B(k_at) FETCH_WIDE(next_b, first_b, LAST_WORD(base_b, n), TURN_B, BN, b, n, k_at)
 #else
 #define FETCH_B(k_at) FETCH_NARROW(next_b, TURN_B, BN, b, base_b, n0, n, k_at)
 #endif
@@ -177,6 +193,10 @@ FN ivec2 place_of(int e, int turned, int side) {
 #error ROLLED has strips of 1, 2 or 4 rows of matrices.
 #endif
 
+// Where the matrices of a subgroup begin in the tile.
+#define M_OF(subgroup) (QUOTIENT(subgroup, SUBGROUPS_N) * MATRICES_M * MATRIX_M)
+#define N_OF(subgroup) (REST(subgroup, SUBGROUPS_N) * MATRICES_N * MATRIX_N)
+
 KERNEL_BEGIN
   int n0 = GROUP_ID(0) * BN;
   OWN_ROWS(BM, GROUP_ID(1))
@@ -184,8 +204,8 @@ KERNEL_BEGIN
   OWN_STEPS
   int own = int(gl_SubgroupID);
   int lane = int(gl_SubgroupInvocationID);
-  int m_own = QUOTIENT(own, SUBGROUPS_N) * MATRICES_M * MATRIX_M;
-  int n_own = REST(own, SUBGROUPS_N) * MATRICES_N * MATRIX_N;
+  int m_own = M_OF(own);
+  int n_own = N_OF(own);
   int base_a = BASE_A;
   int base_b = BASE_B;
 #if WIDE_A
@@ -214,6 +234,7 @@ KERNEL_BEGIN
   int k_next = IMIN(k_first, k - (WHOLE_STEPS != 0 ? BK : 1));
   FETCH_A(k_next)
   FETCH_B(k_next)
+  KEEP_GROUP(gl_LocalInvocationIndex == 0)
 #ifdef ROLLED
   int turn = 0;
   int k0 = k_first;
@@ -258,7 +279,12 @@ KERNEL_BEGIN
 #endif
   // Which invocation holds which element is the driver's secret: sums go through workgroup memory, a strip at a time.
   BARRIER();
+  READ_GROUP
   int strip = own * MATRIX_M * STRIP_STRIDE;
+#ifdef BEHIND_LOOP
+  m_own = M_OF(BEHIND_LOOP(own));
+  n_own = N_OF(BEHIND_LOOP(own));
+#endif
 #ifdef ROLLED
   FINISH_STRIP(0)
 #if MATRICES_M > 1

@@ -19,12 +19,14 @@ std::int64_t operand_bytes(const MatrixTile& tile, std::int64_t rows, std::int64
   return 16 * (rows * stride + (turned ? rows / matrix * 2 : 0));
 }
 
-// Both tiles, or the strips of sums that go through the same memory at the end.
+// Both tiles, or the strips of sums that go through the same memory at the end; and what is kept of a group (KEEP_GROUP).
 std::int64_t shared_bytes(const MatrixTile& tile, const MatmulDims& d, std::int64_t buffers) {
+  constexpr std::int64_t kGroupBytes = 16;
   const std::int64_t strips = tile.rows * tile.columns * tile.shape.m * (tile.fn * tile.shape.n / 4 + 1);
   return std::max(buffers * (operand_bytes(tile, tile.bm(), tile.shape.m, d.trans_a) +
                              operand_bytes(tile, tile.bn(), tile.shape.n, !d.trans_b)),
-                  16 * strips);
+                  16 * strips) +
+         (buffers > 1 ? kGroupBytes : 0);
 }
 
 // Words of 16 bytes that an invocation has on their way for a tile's side.
