@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
 #include <ostream>
 #include <regex>
@@ -14,6 +15,7 @@
 #include "tests/docs/page.h"
 #include "tests/docs/reference.h"
 #include "tests/golden_text.h"
+#include "tests/trainer/run/binary.h"
 
 namespace meshloom::tests {
 namespace {
@@ -185,6 +187,21 @@ void expect_pages(const std::string& folder, const std::map<std::string, std::st
 }
 
 TEST(Generated, ConfigurationIsWhatClassesSays) { expect_pages("docs/configuration", configuration_pages()); }
+TEST(Scripts, SayWhatTheyDo) {
+  int scripts = 0;
+  for (const auto& entry : std::filesystem::directory_iterator(kRoot + "/scripts")) {
+    std::string shebang, comment;
+    std::ifstream file(entry.path());
+    if (!std::getline(file, shebang) || !shebang.ends_with("bash")) continue;
+    std::getline(file, comment);
+    const Outcome outcome = tests::shell(entry.path().string() + " --help");
+    EXPECT_EQ(outcome.code, 0) << entry.path() << ": " << outcome.err;
+    EXPECT_EQ("# " + outcome.out.substr(0, outcome.out.find('\n')), comment) << entry.path();
+    ++scripts;
+  }
+  EXPECT_GE(scripts, 20);
+}
+
 TEST(Generated, CommandLineIsWhatHelpSays) { expect_pages("docs/cli", command_pages()); }
 
 // --- help
