@@ -228,8 +228,12 @@ std::string partition_bias_grad(const CallView& call) { return partition_of(call
 LowPrecision low_precision(const CallView&) { return {.same = {0, 1, 2}}; }
 LowPrecision low_precision_grad(const CallView&) { return {.same = {0, 1, 2, 3, 5}}; }
 
-// The softmax's sums run over T (and S for dk, dv).
-double score_ulps(const AttentionDims& d) { return logit_ulps(d.scale, d.d); }
+// Where the near keys of a row may be hidden, slopes, which are at most 1/2, make all its logits as large as T / 2: half an ulp each of
+// the logit and of lse, and of either in units of log2, is a relative error of its probabilities of up to T / 4 ulps forward and T / 2 back.
+double score_ulps(const AttentionDims& d) {
+  const bool hides_near_keys = d.q_segments >= 0 || d.query_offset >= 0 || d.attention_bitmask >= 0;
+  return logit_ulps(d.scale, d.d) + (d.slopes >= 0 && hides_near_keys ? static_cast<double>(d.t) / 4 : 0);
+}
 
 // How many keys a row's sums may come down to, where q and k are of the size of 1 and a bias of 2.
 double min_keys(const AttentionDims& d) {
@@ -249,6 +253,7 @@ double min_keys(const AttentionDims& d) {
 // random, 11 sqrt(n - 1) ulps over a sum of weights of at least (n + 1) / 2, to less than 32 at four times that. These 24 hold it
 // together with the ulps of scores, 11 or more of eight features, and of the sum.
 double weight_ulps(const CallView& call) { return call.inputs[0].dtype == DType::bf16 ? 24 : 16; }
+// The softmax's sums run over T, those of dk and dv over S too.
 Tolerance tolerance(const CallView& call) {
   const AttentionDims d = attention_dims(call);
   Tolerance result = sum_tolerance(static_cast<double>(d.t), weight_ulps(call) + score_ulps(d));
