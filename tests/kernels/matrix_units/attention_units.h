@@ -26,7 +26,7 @@ struct AttentionUnit {
   // Of both together, where that tells which of the contract's calls are taken; else 0.
   std::int64_t max_features = 0;
   // Of either. Wider ones are taken or refused, by what their tiles leave of the registers.
-  std::int64_t max_head = 256;
+  std::int64_t max_head_dim = 256;
   // Where among the variants of OpenCL it is asked; a GPU without such instructions, and how it is refused.
   std::size_t place = 0;
   std::string other_gpu, refusal;
@@ -61,7 +61,7 @@ class AttentionOnUnit : public AttentionOnTensorCores, public testing::WithParam
     using testing::HasSubstr;
     const AttentionUnit& unit = GetParam();
     const std::int64_t d = test.inputs[0].dim(3), dv = test.inputs[2].dim(3);
-    if (unit.max_features > 0 && std::max(d, dv) <= unit.max_head) {
+    if (unit.max_features > 0 && std::max(d, dv) <= unit.max_head_dim) {
       const bool taken =
           d % 8 == 0 && dv % 8 == 0 && d + dv <= unit.max_features && !test.attrs.flag("rng_state");
       EXPECT_EQ(fit(test, device.info()).ok, taken) << test.name << ", heads of " << d << " and " << dv;

@@ -18,7 +18,7 @@ std::vector<AttentionUnit> backward_units() {
     unit.wrong_in_self_test = nvidia ? 7 : 3;
     unit.widest = 128;
     unit.max_features = 256;
-    if (!nvidia) unit.max_head = 128;
+    if (!nvidia) unit.max_head_dim = 128;
   }
   return all;
 }

@@ -68,15 +68,10 @@
 // the products is computed, or read from workgroup memory, behind them.
 #if defined(ROLLED) && GROUPED != 0 && LANES_OF_SUBGROUP == 8
 #define BEHIND_LOOP(number) IMAX(number, -1 - k0)  // as if it depended on the loop
-#else
-#undef GROUP_SHARED
-#undef KEEP_GROUP
-#undef READ_GROUP
-#define GROUP_SHARED(X)
-#define KEEP_GROUP(is_first)
-#define READ_GROUP
-#endif
 #define SHARED(X) X(uvec4, tiles, LARGER(BUFFERS * (TILE_A + TILE_B), STRIPS)) GROUP_SHARED(X)
+#else
+#define SHARED(X) X(uvec4, tiles, LARGER(BUFFERS * (TILE_A + TILE_B), STRIPS))
+#endif
 
 // What an invocation loads of a tile: words of rows along K, or units of two words that are turned.
 #define UNITS(turned, side) (turned != 0 ? TURNED_UNITS(PAIRS, (side) / 8) : (side) * WORDS)
@@ -234,7 +229,9 @@ KERNEL_BEGIN
   int k_next = IMIN(k_first, k - (WHOLE_STEPS != 0 ? BK : 1));
   FETCH_A(k_next)
   FETCH_B(k_next)
+#ifdef BEHIND_LOOP
   KEEP_GROUP(gl_LocalInvocationIndex == 0)
+#endif
 #ifdef ROLLED
   int turn = 0;
   int k0 = k_first;
@@ -279,9 +276,9 @@ KERNEL_BEGIN
 #endif
   // Which invocation holds which element is the driver's secret: sums go through workgroup memory, a strip at a time.
   BARRIER();
-  READ_GROUP
   int strip = own * MATRIX_M * STRIP_STRIDE;
 #ifdef BEHIND_LOOP
+  READ_GROUP
   m_own = M_OF(BEHIND_LOOP(own));
   n_own = N_OF(BEHIND_LOOP(own));
 #endif
